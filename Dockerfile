@@ -1,9 +1,9 @@
 # docker build -t socialx .                                          with the CPU build of torch
-# docker build -t socialx --build-arg TORCH=cu130 --build-arg TOOLS="gcc libc6-dev" .     for a CUDA card
+# docker build -t socialx --build-arg TORCH=cu130 .     for a CUDA card; TOOLS="g++" for --compile
 # docker run --rm -v "$PWD:/data" socialx inspect metr_la.h5         files of this folder; add --gpus all for the card
 FROM python:3.12-slim
 
-# Triton compiles a small C program for each kernel, so an image for a card needs a compiler.
+# Only --compile needs a C compiler.
 ARG TORCH=cpu
 ARG TOOLS=""
 ARG EXTRAS=holidays,serve

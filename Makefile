@@ -54,14 +54,15 @@ GPU_PYTHON = PYTHONPATH=".:$(GPU_PACKAGES)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHO
 endif
 RESULTS = $(or $(OUT),benchmarks/results)
 
-# First the kernels: each of these tests compiles kernels that no other one does, and the later ones find them on disk.
-KERNEL_TESTS := kernels or a_step_never_waits
-GPU_PYTEST = $(GPU_PYTHON) -m pytest -m gpu tests/gpu -n 4 --timeout 300
+# Two calls: what compiles is slow, and a trace needs the card for itself.
+GPU_SLOW := compiled or test_profile
+GPU_PYTEST = mkdir -p $(RESULTS) && $(GPU_PYTHON) -m pytest -m gpu tests/gpu --timeout 300
 
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3
-	mkdir -p $(RESULTS)
-	$(GPU_PYTEST) -k "$(KERNEL_TESTS)" --junitxml $(RESULTS)/test-gpu-kernels.xml; first=$$?; \
-	$(GPU_PYTEST) -k "not ($(KERNEL_TESTS))" --junitxml $(RESULTS)/test-gpu.xml && exit $$first
+	$(GPU_PYTEST) -n 4 -k "not ($(GPU_SLOW))" --junitxml $(RESULTS)/test-gpu.xml
+
+test-gpu-slow:     ## of these the tests that compile or trace, one at a time
+	$(GPU_PYTEST) -n 0 -k "$(GPU_SLOW)" --junitxml $(RESULTS)/test-gpu-slow.xml
 
 gpu-packages:      ## what an offline CUDA machine may lack, for its python 3.12 on x86-64, into .gpu-packages
 	$(PYTHON) -m pip install --quiet --upgrade --target $(GPU_PACKAGES) --only-binary=:all: --python-version 3.12 \
@@ -84,11 +85,10 @@ docs: setup        ## the pages that the code writes, and the site of all pages 
 	$(BIN)/pip install --quiet -c constraints.txt --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# triton follows the build of torch: a CUDA build names its version, and constraints-cpu.txt that of the CPU build.
 lock: setup        ## renew constraints.txt: the newest versions that go with the torch of constraints-cpu.txt
 	$(BIN)/pip install --quiet uv
 	grep '^torch' constraints-cpu.txt | $(BIN)/uv pip compile pyproject.toml --quiet --universal --upgrade --no-annotate \
-		--python-version 3.11 --constraint /dev/stdin --no-emit-package triton --custom-compile-command "make lock" \
+		--python-version 3.11 --constraint /dev/stdin --custom-compile-command "make lock" \
 		--group dev --group docs $(subst $(COMMA), --extra ,$(COMMA)$(EXTRAS)) --output-file constraints.txt
 
 wheel:             ## build the wheel, install it into a fresh environment outside the repository, forecast a table there

@@ -22,7 +22,7 @@ import socialx
 from benchmarks.common import RESULTS, head, interleaved_ab, line, machine, median_ms, parser, write
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import FIXED
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 
 
 def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callable[[], np.ndarray]]:
@@ -30,8 +30,9 @@ def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callabl
     for suffix in (".pt2", ".onnx"):
         socialx.export(run, folder / f"model{suffix}", data=data)
     layers = ConfigLayers().over({**FIXED, **({} if data is None else {"data.path": data})})
-    experiment, _ = load_trained(run, layers, split=False)
-    model, issued = experiment.model.eval(), experiment.data.store.seconds[-1:]
+    opened = open_forecasting(run, layers, split=False)
+    experiment, model = opened.experiment, opened.at_the_end.eval()
+    issued = experiment.data.store.seconds[-1:]
     ((_, batch),) = experiment.data.context(0).batches(issued, 1)
     program = torch.export.load(str(folder / "model.pt2")).module()
     given = {"inputs": batch.inputs, "last_observed": batch.last_observed, "origin": torch.from_numpy(issued)}

@@ -4,11 +4,11 @@
     python benchmarks/gpu.py --plan                        # the rows and their questions
     python benchmarks/gpu.py --only bf16 compiled          # these rows; the others stay in the results
 
-One call, planned for nine minutes, without a network.  Every row is a profile of ``--preset xlstm-large`` with its own
-loader, as ``socialx profile`` makes it, in a process of its own: a row that crashes it, that takes too long or that
-would fall back to another way is "not measured", with the reason.  <device>.json and <device>.md are written after
-every row. Without --data the readings are made, as many as METR-LA has.  ``--smoke`` takes every row at a size that
-proves nothing, on a CPU too.
+One call, planned for nine minutes, without a network.  Every row is a profile of a preset, ``xlstm-large`` unless the
+row names another, with its own loader, as ``socialx profile`` makes it, in a process of its own: a row that crashes it,
+that takes too long or that would fall back to another way is "not measured", with the reason.  <device>.json and
+<device>.md are written after every row. Without --data the readings are made, as many as METR-LA has.  ``--smoke``
+takes every row at a size that proves nothing, on a CPU too.
 """
 
 from __future__ import annotations
@@ -36,25 +36,34 @@ from socialx.settings.layers import ConfigLayers
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the results: its name, what it answers, the settings that it changes, and the most seconds it takes."""
+    """A row of the results: its name, what it answers, what it changes of a preset, and the most seconds it takes."""
 
     name: str
     question: str
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: int = 60
+    preset: str = "xlstm-large"
 
 
 TRUE = {"trainer.precision": "32-true"}
 LARGEST = "largest batch"
+COMPILED = {"trainer.compile": "default"}
 ROWS = (
+    Row("shipped preset", "How fast is the preset of the shipped run, with two tokens?", preset="xlstm-small"),
+    Row("shipped compiled", "What does --compile default bring it?", COMPILED, 180, "xlstm-small"),
+    Row("shipped patch 1", "And with a step in a token?", {"model.patch": 1}, preset="xlstm-small"),
+    Row("shipped batch 64", "What do four times the windows cost?", {"loader.batch_size": 64}, preset="xlstm-small"),
     Row("bf16", "The default on a card: how fast is it, and how busy is the card?", seconds=120),
     Row("tf32", "What do half types bring against float32 with TF32 products?", TRUE),
     Row("fp32", "And against exact float32 products?", TRUE | {"trainer.float32_matmul_precision": "highest"}),
     Row("fp16", "Is float16 with a gradient scaler as fast as bfloat16?", {"trainer.precision": "16-mixed"}),
     Row("no graph", "What does recording the step as a CUDA graph bring?", {"trainer.cuda_graph": "off"}),
-    Row("fused", "What do the Triton kernels of the cells bring against --backend fused?", {"model.backend": "fused"}),
-    Row("package", "And against the xlstm package?", {"model.backend": "reference", "trainer.cuda_graph": "off"}),
-    Row("twelve tokens", "What does a step in a token cost, for which the kernels were made?", {"model.patch": 1}),
+    Row(
+        "package",
+        "What does the encoder of the xlstm package cost?",
+        {"model.backend": "reference", "trainer.cuda_graph": "off"},
+    ),
+    Row("twelve tokens", "What does a step in a token cost?", {"model.patch": 1}),
     Row(
         "workers",
         "What do batches of worker processes cost against the series on the device?",
@@ -62,7 +71,7 @@ ROWS = (
     ),
     Row("shards", "What does reading the series in shards cost?", {"loader.mode": "sharded", "loader.shard_gb": 0.01}),
     Row(LARGEST, "Which is the largest batch that fits, and how fast is it?", seconds=120),
-    Row("compiled", "What does --compile default bring?", {"trainer.compile": "default"}, 180),
+    Row("compiled", "What does --compile default bring?", COMPILED, 180),
     Row("autotuned", "What does --compile max-autotune bring?", {"trainer.compile": "max-autotune"}, 240),
 )
 TINY = {"model.width": 16, "model.blocks": 2, "model.slstm_at": "1", "pooling.neighbours": 3, "loader.batch_size": 4}
@@ -73,7 +82,7 @@ KEPT = "step_ms throughput shares gpu_busy sm_efficiency bubble idle sync copy m
 def measure(data: str, smoke: bool, name: str) -> None:
     """Print what a row finds as a line of JSON; the largest batch: a line for every batch that fits."""
     row = next(each for each in ROWS if each.name == name)
-    layers = ConfigLayers(preset="xlstm-large").over(row.settings | {"profile.trials": False, "data.path": data})
+    layers = ConfigLayers(preset=row.preset).over(row.settings | {"profile.trials": False, "data.path": data})
     if not smoke and not torch.cuda.is_available():
         sys.exit("no CUDA device")
     if smoke:
@@ -131,7 +140,8 @@ def markdown(device: str, rows: dict[str, dict[str, Any]]) -> str:
     lines = [f"# {device}", "", f"Written by `make bench-gpu`. {busy} NVML is what the driver says.", ""]
     lines += [head("row", *columns), *(line([row.name, *cells(rows.get(row.name))]) for row in ROWS)]
     lines += ["", "| row | question | changes |", "|---|---|---|"]
-    changes = {row.name: ", ".join(f"{key}={value}" for key, value in row.settings.items()) for row in ROWS}
+    typed = {row.name: {"preset": row.preset, **row.settings} for row in ROWS}
+    changes = {name: ", ".join(f"{key}={value}" for key, value in each.items()) for name, each in typed.items()}
     lines += [line([row.name, row.question, changes[row.name]]) for row in ROWS]
     return "\n".join(lines) + "\n"
 
@@ -169,7 +179,7 @@ def main() -> None:
     arguments.add_argument("--smoke", action="store_true", help="every row at a tiny size, on a CPU too")
     given = arguments.parse_args()
     if given.plan:
-        print("\n".join(f"{row.name:14} {row.question}" for row in ROWS))
+        print("\n".join(f"{row.name:16} {row.question}" for row in ROWS))
         return
     deadline = time.monotonic() + 60 * given.minutes
     device = "smoke" if given.smoke else torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
@@ -182,10 +192,10 @@ def main() -> None:
         for row in (row for row in ROWS if not given.only or row.name in given.only):
             most_s = min(row.seconds, deadline - time.monotonic())
             if most_s < 5:
-                print(f"{row.name:14} not reached: out of time", flush=True)
+                print(f"{row.name:16} not reached: out of time", flush=True)
                 continue
             rows[row.name] = ask(row, data, given.smoke, most_s)
-            print(f"{row.name:14} {' | '.join(filter(None, cells(rows[row.name])))}", flush=True)
+            print(f"{row.name:16} {' | '.join(filter(None, cells(rows[row.name])))}", flush=True)
             write(given.output / f"{name}.json", rows)
             (given.output / f"{name}.md").write_text(markdown(device, rows))
 

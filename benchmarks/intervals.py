@@ -20,10 +20,10 @@ from benchmarks.common import METR_LA, RESULTS, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.core.progress import subscribe
 from socialx.scoring import intervals
-from socialx.scoring.free_flow import free_flow_speeds
+from socialx.scoring.adaptation import free_flow_speeds
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 
 LEVELS = (50, 80, 90)  # percent
 Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where there is none, and their groups
@@ -31,12 +31,12 @@ Measured = tuple[np.ndarray, np.ndarray]  # signed errors [W,P,N], NaN where the
 
 def errors_of(path: Path, data: Path) -> dict[str, Measured]:
     """Of the validation and the test split, of the first target."""
-    experiment, _ = load_trained(path, ConfigLayers.from_call(None, {"data": data}))
+    experiment = open_forecasting(path, ConfigLayers.from_call(None, {"data": data})).experiment
     d, found = experiment.data, {}
     for part in ("validation", "test"):
         loader = d.loader(part, experiment.settings.loader.batch_size)
         sums = intervals.SignedErrors(torch.from_numpy(free_flow_speeds(d)).to(d.device), loader.num_windows, d.horizon)
-        run_metrics(experiment.model, loader, experiment.precision, sums, name=part)
+        run_metrics((experiment.past or experiment).model, loader, experiment.precision, sums, name=part)
         found[part] = sums.errors[..., 0], sums.groups[..., 0]
     return found
 

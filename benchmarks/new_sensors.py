@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from benchmarks.common import METR_LA, RESULTS, parser, trained, write
+from socialx.data.climatology import PastDays
 from socialx.files.store.layout import FEATURES, SENSOR_INFO, VDIDS
 from socialx.files.store.store import open_store
 from socialx.scoring.references import LAST_VALID
@@ -85,7 +86,7 @@ def errors(
 ) -> dict[str, Any]:
     """MAE of these sensors over all steps, of all and of each; days: known before each day, None: all."""
     question = scored.errors()
-    loader = scored.data.loader("test", experiment.settings.loader.batch_size, days=(days,))
+    loader = scored.data.loader("test", experiment.settings.loader.batch_size, days=PastDays((days,)))
     run_metrics(model, loader, experiment.precision, question, name=f"{days} days")
     rows = [question.compute()["sensor"][sensor] for sensor in sensors]
     count = np.array([row.count for row in rows])

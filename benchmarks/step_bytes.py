@@ -1,25 +1,21 @@
-"""What one training step moves through the memory of a GPU, counted kernel by kernel on tensors without data.
+"""What a preset's training step moves through the memory of a GPU, counted launch by launch on tensors without data.
 
-    python benchmarks/step_bytes.py [--windows 64] [--sensors 207] [--width 128] [--patch 1]
+    python benchmarks/step_bytes.py [--preset xlstm-small] [--windows 16] [--sensors 207] [--patch 6]
 
-Every operation of torch counts with what it reads and writes.  An operation of our own counts with its launches, which
-are recorded, and with its operations of torch; a launch counts each storage once.  Autocast follows the CPU's rules,
-because tensors of CUDA need a build with CUDA.  Dropout, attention and layer norms run as CUDA has them.  A cache may
-save some of these bytes, and nothing here is a time.
+Every operation of torch counts as one launch with what it reads and writes, and one over a list of tensors too.  An
+operation of our own counts with the operations of torch in it.  Autocast follows the CPU's rules, because tensors of
+CUDA need a build with CUDA.  Dropout, attention and layer norms run as CUDA has them.  A cache may save some of these
+bytes, and nothing here is a time.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-if __name__ == "__main__":
-    os.environ["TRITON_INTERPRET"] = "1"  # nothing is compiled
 
 import numpy as np
 import torch
@@ -31,17 +27,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.common import RESULTS, parser, write
-from benchmarks.compile_report import Launch, recorded
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.scaler import MeanStd, StandardScaler
-from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.data.scaler import DataSpec, MeanStd
+from socialx.model.forecaster import social_forecaster
+from socialx.model.pooling import DotAttention, Geometry, Social
+from socialx.settings.layers import PRESETS
+from socialx.settings.schema import HEADS
 from socialx.training.learner import Learner
 
-STEPS, BLOCKS, HEADS = 12, 4, 4  # history and horizon; of the encoder
+STEPS = 12  # history and horizon
 SMALL = 2_000_000  # bytes: a kernel that moves fewer is a small one
 OVERWRITES = ("copy_", "fill_", "zero_", "bernoulli_", "random_")  # operations that do not read what they write
 PARTS = {"mm": "products", "attention": "attention", "layer_norm": "layer norms", "dropout": "dropout"}
@@ -60,7 +56,7 @@ class Traffic(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         if func.namespace == "socialx":
             self._within = name.removesuffix("_backward")
-            with recorded(self._launched), self:
+            with self:
                 out = OPDEFS[func._schema.name]._init_fn(*args, **(kwargs or {}))
             self._within = ""
             return out
@@ -69,9 +65,6 @@ class Traffic(TorchDispatchMode):
         if moved:
             self._count(self._within or part_of(name, moved), name, moved)
         return out
-
-    def _launched(self, launch: Launch) -> None:
-        self._count(self._within, launch.kernel.__name__, of_launch(launch))
 
     def _count(self, part: str, kernel: str, moved: int) -> None:
         self.bytes[part, kernel] += moved
@@ -108,20 +101,6 @@ def of_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any)
     return moved + sum(map(size, made)) if made or wrote else 0
 
 
-def of_launch(launch: Launch) -> int:
-    """Bytes that a launch reads and writes: each storage once, of the widest of its tensors."""
-    storages: dict[int, int] = {}
-    given = launch.arguments
-    for name, t in given.items():
-        if isinstance(t, Tensor):
-            moved = size(t)
-            if name in ("x", "d_x") and given.get("X", 0) > given.get("H", 0) * given.get("D", 0):
-                moved = moved * given["H"] * given["D"] // given["X"]  # a convolution leaves the output gates alone
-            key = t.untyped_storage()._cdata
-            storages[key] = max(storages.get(key, 0), moved)
-    return sum(storages.values())
-
-
 def part_of(name: str, moved: int) -> str:
     """The part of the step that an operation of torch belongs to."""
     if moved < SMALL:
@@ -130,8 +109,8 @@ def part_of(name: str, moved: int) -> str:
 
 
 @contextmanager
-def as_on_cuda(backend: str) -> Iterator[None]:
-    """Tensors without data, the choices of a model on CUDA, and CUDA's dropout, attention and norms."""
+def as_on_cuda() -> Iterator[None]:
+    """Tensors without data, the choices of a model on CUDA, and CUDA's dropout, attention, norms and gradient norm."""
     norm = F.layer_norm
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -147,21 +126,23 @@ def as_on_cuda(backend: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(mock.patch.object(SharedEncoder, "choice", return_value=(backend, "")))
+        stack.enter_context(mock.patch("torch.nn.utils.clip_grad._has_foreach_support", return_value=True))
         stack.enter_context(mock.patch.object(DotAttention, "attend_dense", DotAttention.attend_fused))
         stack.enter_context(mock.patch.multiple(F, dropout=dropout, layer_norm=layer_norm))
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attend))
         yield
 
 
-def learner(backend: str, windows: int, sensors: int, width: int, patch: int = 1) -> Learner:
-    """The learner of a step of four blocks with a step in a token, with two social layers over all pairs."""
-    near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 10, (sensors, 2)), None)
-    social = [SocialLayer(width, DotAttention(width, Geometry(HEADS, near)), 0.1) for _ in range(2)]
-    encoder = SharedEncoder(width, BLOCKS, [1, 3], HEADS, STEPS // patch, 0.1, backend, encoder_batch=windows * sensors)
-    moments = [MeanStd(58.6, 12.8)]
-    tokens = Tokens(width, sensors, STEPS, 288, patch=patch)
-    model = Forecaster(tokens, encoder, social, STEPS, StandardScaler(moments, moments))
+def learner(windows: int, sensors: int, preset: str = "xlstm-small", patch: int = 6) -> Learner:
+    """The learner of a preset's step, with all sequences at once."""
+    settings = PRESETS[preset]
+    near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), settings["pooling.neighbours"])
+    rank = settings["pooling.adaptive_adjacency_rank"]
+    social = Social(DotAttention, lambda: Geometry(HEADS, near, adaptive_adjacency_rank=rank))
+    moments = (MeanStd(58.6, 12.8),)
+    network = DataSpec(sensors, STEPS, STEPS, 288, moments, moments, (0,))
+    sizes: dict[str, Any] = {name: settings[f"model.{name}"] for name in ("width", "blocks", "slstm_at", "dropout")}
+    model = social_forecaster(network, social, patch=patch, climatology=True, encoder_batch=windows * sensors, **sizes)
     options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 1e-3, "total_steps": 10, "gradient_clip_val": 5.0}
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
         return Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
@@ -171,35 +152,36 @@ def example(windows: int, sensors: int) -> TrainingBatch:
     """A batch of zeros."""
     values, calendar = torch.zeros(windows, STEPS, sensors, 1), torch.zeros(windows, 2 * STEPS, dtype=torch.int64)
     latest, valid = torch.zeros(windows, sensors, 1), torch.zeros_like(values, dtype=torch.bool)
-    climatology = torch.zeros(windows, 2 * STEPS, sensors, 0)
+    climatology = torch.zeros(windows, 2 * STEPS, sensors, 1)
     batch = Batch(values, valid, latest, latest.clone(), calendar, calendar.clone(), climatology, climatology.clone())
     return TrainingBatch(batch, Target(values, valid))
 
 
-def counted(backend: str, windows: int, sensors: int, width: int, meter: Any = Traffic, patch: int = 1) -> Any:
+def counted(windows: int, sensors: int, preset: str = "xlstm-small", patch: int = 6) -> Traffic:
     """The meter of the second step; the first one makes the optimizer's state."""
-    with as_on_cuda(backend):
-        made, given = learner(backend, windows, sensors, width, patch), example(windows, sensors)
+    with as_on_cuda():
+        made, given = learner(windows, sensors, preset, patch), example(windows, sensors)
         made.step([given])
-        with meter() as found:
+        with Traffic() as found:
             made.step([given])
     return found
 
 
 def main() -> None:
     arguments = parser(__doc__)
-    for name, number in (("windows", 64), ("sensors", 207), ("width", 128), ("patch", 1)):
+    arguments.add_argument("--preset", choices=["xlstm-small", "xlstm-large"], default="xlstm-small")
+    for name, number in (("windows", 16), ("sensors", 207), ("patch", 6)):
         arguments.add_argument(f"--{name}", type=int, default=number)
     arguments.add_argument("--output", type=Path, default=RESULTS / "step_bytes.json")
     given = arguments.parse_args()
-    found = counted("triton", given.windows, given.sensors, given.width, patch=given.patch)
-    parts, total = found.by_part(), sum(found.bytes.values())
+    step = {name: getattr(given, name) for name in ("windows", "sensors", "preset", "patch")}
+    found = counted(**step)
+    parts, total = found.by_part(), found.bytes.total()
     for part, moved in parts.items():
         calls = sum(number for (of, _), number in found.calls.items() if of == part)
-        print(f"{part:20s} {moved / 1e9:7.2f} GB  {calls:4d} kernels")
-    print(f"{'step':20s} {total / 1e9:7.2f} GB  {found.calls.total():4d} kernels")
-    step = {name: getattr(given, name) for name in ("windows", "sensors", "width", "patch")}
-    write(given.output, {**step, "bytes": total, "parts": parts})
+        print(f"{part:20s} {moved / 1e9:7.2f} GB  {calls:4d} launches")
+    print(f"{'step':20s} {total / 1e9:7.2f} GB  {found.calls.total():4d} launches")
+    write(given.output, {**step, "launches": found.calls.total(), "bytes": total, "parts": parts})
 
 
 if __name__ == "__main__":

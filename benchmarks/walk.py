@@ -78,7 +78,7 @@ def walk(arguments: list[str]) -> list[Stay]:
 
     for path in (ROOT / "socialx").rglob("*.py"):  # what modules do when they are imported is no part of the walk
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if module not in ("socialx.__main__", "socialx.model.xlstm.operations"):
+        if module != "socialx.__main__":
             import_module(module)
     ground = order()[0] | order()[1] | {"__init__", "files", "cli.progress_bars"}
     seen: set[CodeType] = set()

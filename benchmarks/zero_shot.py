@@ -15,7 +15,7 @@ on as many days before the test split of a file, 70 % of whose windows are train
 The table and docs/pictures/zero_shot.png are made of all that is in the file of results.
 
 The third form compares every sensor with naive, on the test split: where no day is known, and where all are, with and
-without leaning on the last reading as the days before that part say.  The fourth form multiplies the speeds of every
+without leaning as the days before each forecast say.  The fourth form multiplies the speeds of every
 second sensor by a number, and compares both halves of the sensors with naive, on the validation split, where no day and
 where 14 days are known.  The fifth form writes the Danish streets of a pack as streets.csv and streets_places.csv,
 which ``convert auto`` reads.
@@ -42,12 +42,13 @@ from torch import Tensor
 
 import socialx
 from benchmarks.common import RESULTS, head, known, line, machine, opened, parser, write
+from socialx.data.climatology import PastDays
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 from socialx.files.store.store import open_store
 from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.references import REFERENCES, references
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import lean_on_naive, load_trained
+from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
 
 RESULT = RESULTS / "zero_shot.json"
@@ -167,16 +168,14 @@ def table(results: dict[str, dict]) -> str:
 def by_sensor(run: str, data: str, part: str, days: int | None, leans: bool = False) -> tuple[Tensor, int]:
     """The sums of a run's errors, of those of naive, and the readings, float64 [3,P,N]; and the step in minutes.
 
-    leans: on the last reading, as the days before the part say.
+    leans: as the days before each forecast say.
     """
-    experiment, _ = load_trained(Path(run), ConfigLayers.from_call(None, {"data": data}))
-    copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=(days,))
-    if leans:
-        first = int(experiment.data.store.seconds[experiment.data.forecast_rows(part)[0][0] - 1])
-        experiment, _ = lean_on_naive(experiment, open_run(Path(run)).protocol, first)
+    opened = open_forecasting(Path(run), ConfigLayers.from_call(None, {"data": data}))
+    experiment, model = opened.experiment, opened.experiment.model if leans else opened.alone
+    copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=PastDays((days,)))
     sums = torch.zeros(3, experiment.data.horizon, len(experiment.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
-        own = torch.from_numpy(experiment.precision.infer(experiment.model.eval(), batch))
+        own = torch.from_numpy(experiment.precision.infer(model, batch))
         for place, forecast in enumerate((own, copying(batch).cpu())):
             errors = (forecast - target.values).abs().masked_fill(~target.valid, 0.0)
             sums[place] += errors[..., 0].sum(0, dtype=torch.float64)
@@ -257,9 +256,11 @@ def ship(run: str, name: str, data: str) -> None:
         scores = socialx.evaluate(name, data, climatology_days="train", baselines=True)
         (target / "scores.json").write_text(json.dumps(scores.as_dict(), indent=2) + "\n")
     else:
-        experiment, trained = load_trained(target, ConfigLayers.from_call(None, {"data": data}))
+        opened = open_forecasting(target, ConfigLayers.from_call(None, {"data": data}))
+        experiment, trained = opened.experiment, opened.trained
+        model = (experiment.past or experiment).model  # as trained
         batch, precision, then = experiment.settings.loader.batch_size, experiment.precision, experiment.protocol
-        found = fit_intervals(experiment.model, experiment.data, batch, precision, then, trained.weights, days=(0,))
+        found = fit_intervals(model, experiment.data, batch, precision, then, trained.weights, days=PastDays((0,)))
         RunFolder(target).write_intervals(found.for_sensors((), CPU))
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()):,} bytes")
 

@@ -327,7 +327,8 @@ def main() -> None:
     (folder / "docs/pictures").mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        if not (folder / name).exists() or (folder / name).read_text(encoding="utf-8") != text:
+            (folder / name).write_text(text, encoding="utf-8")
     draw(folder / "docs/pictures/model.png")
 
 

@@ -21,7 +21,7 @@ from socialx.core.errors import Argument, Command, Message, SocialxError, counte
 from socialx.core.progress import note, work
 from socialx.data.augmentation import AugmentedSource
 from socialx.data.calendar import WALL, Calendar, Holidays, next_times, slots_per_day
-from socialx.data.climatology import UNTIL_TRAINED, ClimatologyTable, DailyStats, RollingClimatology
+from socialx.data.climatology import ALL_DAYS, ClimatologyTable, DailyStats, PastDays, RollingClimatology
 from socialx.data.loaders import (
     READING_BYTES,
     WHOLE,
@@ -98,9 +98,9 @@ class Dataset:
 
     moments: mean and deviation per feature, from the training rows or from a run. windows: ``None`` if the file stays
     unsplit, for forecasts from the last lookback. loading: loader options with the chosen mode. train_climatology_days:
-    climatology windows that training draws from, in days, ``None`` for all days; empty if the model reads only
-    observations. prior_climatology: statistics stored in a run for days before this file. calendar: local clock and
-    holidays. teacher_forecast: teacher forecasts by first window row, float16 [t,P*N*G].
+    the days that training reads; ``None`` if the model reads only observations. prior_climatology: statistics stored in
+    a run for days before this file. calendar: local clock and holidays. teacher_forecast: teacher forecasts by first
+    window row, float16 [t,P*N*G].
     """
 
     stores: dict[str, Store]
@@ -112,7 +112,7 @@ class Dataset:
     moments: Mapping[str, MeanStd]
     windows: Windows | None
     loading: Loading
-    train_climatology_days: tuple[int | None, ...] = ()
+    train_climatology_days: PastDays | None = None
     prior_climatology: DailyStats | None = None
     calendar: Calendar = WALL
     teacher_forecast: np.ndarray | None = field(default=None, compare=False)
@@ -151,12 +151,9 @@ class Dataset:
         return RollingClimatology(self.target_source, self.prior_climatology, max_days)
 
     @cached_property
-    def server_climatology(self) -> RollingClimatology | None:
-        """Climatology for requests in any order: older origins count as a lookback and horizon before the last row."""
-        if not self.train_climatology_days:
-            return None
-        span_s = 60 * self.store.step_minutes * (self.lookback + self.horizon)
-        return RollingClimatology(self.target_source, self.prior_climatology, 0, span_s)
+    def shared_climatology(self) -> RollingClimatology:
+        """Climatology that all who ask share: days in order are read once, and an earlier day starts over."""
+        return self.rolling_climatology()
 
     @property
     def file_holidays(self) -> dict[int, int]:
@@ -174,11 +171,6 @@ class Dataset:
             local = Command("backfill", store.path, local_zone="ZONE")
             note(Message(store.path, "days and hours are in UTC, as the times in the file", local))
 
-    @property
-    def climatology_today(self) -> DailyStats:
-        """Climatology statistics for the last row's day, with observations so far."""
-        return self.rolling_climatology().today()
-
     def climatology_days(self, issued: int) -> int:
         """Count days with data before the day of an origin (issued, seconds), also days that only a run has stored."""
         prior, today = self.prior_climatology, int(self.calendar.day(issued))
@@ -189,16 +181,15 @@ class Dataset:
         return sum(day < today for day in days)
 
     @cached_property
-    def _climatology(self) -> dict[tuple[int | None, ...], ClimatologyTable]:
+    def _climatology(self) -> dict[PastDays, ClimatologyTable]:
         return {}
 
-    def climatology(self, days: tuple[int | None, ...], rows: slice) -> ClimatologyTable:
+    def climatology(self, days: PastDays, rows: slice) -> ClimatologyTable:
         """Return the climatology at rows and over the horizon after, [V,t+P,N,G]; the last two tables are kept.
 
-        days: V climatology windows in days, ``None`` for all days; ``UNTIL_TRAINED`` alone means all days until the end
-        of the training rows. A row uses the days before the first origin whose window reads the row. The kept table
-        covers the whole file, or until the training ends if V > 1: in memory if the series is on_device, else in a
-        temporary file.
+        V: windows of ``days``. A row uses the days before the first origin whose window reads the row. The kept table
+        covers the whole file, or until the training ends for augmented days: in memory if the series is on_device, else
+        in a temporary file.
         """
         if days not in self._climatology:
             while len(self._climatology) > 1:  # keep those for training and validation
@@ -206,23 +197,23 @@ class Dataset:
             self._climatology[days] = self._make_climatology(days)
         return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._climatology[days]))
 
-    def _make_climatology(self, days: tuple[int | None, ...]) -> ClimatologyTable:
-        """Compute the climatology [V,T+P,N,G] for V windows in days; for several windows T ends with the training."""
+    def _make_climatology(self, days: PastDays) -> ClimatologyTable:
+        """Compute the climatology [V,T+P,N,G] for V windows in days; for augmented days T ends with the training."""
         source, step = self.target_source, 60 * self.store.step_minutes
         length = len(source.seconds)
-        if len(days) > 1:  # training only
+        if days.augmented:
             length = self.training_rows.stop
         ahead = next_times(int(source.seconds[-1]), self.store.step_minutes, self.horizon)
         seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
         issued = seconds - step * self.horizon
-        if days == (UNTIL_TRAINED,):
-            issued, days = np.minimum(issued, source.seconds[self.training_rows.stop - 1]), (None,)
-        shape = len(days), len(seconds), *source.shape
+        if days.until == "trained":
+            issued = np.minimum(issued, source.seconds[self.training_rows.stop - 1])
+        shape = len(days.windows), len(seconds), *source.shape
         table = ClimatologyTable(*(self._allocate(shape, kind) for kind in (np.float32, np.uint8)))
-        rolling = self.rolling_climatology(max((n_days for n_days in days if n_days is not None), default=0))
+        rolling = self.rolling_climatology(days.longest) if days.longest else self.shared_climatology
         with work("climatology", len(seconds), "rows") as bar:
             for rows in pages(0, len(seconds)):
-                for column, part in zip(table, rolling.lookup(seconds[rows], issued[rows], days), strict=True):
+                for column, part in zip(table, rolling.lookup(seconds[rows], issued[rows], days.windows), strict=True):
                     column[:, rows] = part
                 bar.advance(rows.stop - rows.start)
         return table
@@ -275,33 +266,37 @@ class Dataset:
         return Series(self.source, self.lookback, self.horizon, self.device, *self._feature_indices())
 
     @cached_property
-    def _with_climatology(self) -> dict[tuple[int | None, ...], Series]:
+    def _with_climatology(self) -> dict[PastDays, Series]:
         return {}
 
-    def series_with_climatology(self, days: tuple[int | None, ...] | None = None) -> Series:
-        """Return all rows on the device, with climatology; days: climatology windows, ``None``: as the model reads."""
-        if days is None:
-            days = (None,) if self.train_climatology_days else ()
-        if not days:
+    def series_with_climatology(self, days: PastDays | None = None) -> Series:
+        """Return all rows on the device, with climatology if the model reads one; days: ``None`` for all."""
+        if (days := self._days_read(days)) is None:
             return self.series
         if days not in self._with_climatology:
             self._with_climatology.clear()  # keep one
             rows = slice(0, len(self.store.seconds))
             series = self.series
-            if len(days) > 1:
-                source = self._training_source(days)
+            if days.augmented:
+                source = self._source(days)
                 series = Series(source, self.lookback, self.horizon, self.device, *self._feature_indices())
             self._with_climatology[days] = series.with_climatology(self.climatology(days, rows))
         return self._with_climatology[days]
 
-    def _training_source(self, days: tuple[int | None, ...]) -> RowSource:
-        """Return the row source for ``days``: augmented if training draws from several climatology windows."""
-        measured = [name not in STATIC_UNITS for name in self.stores]
-        return AugmentedSource(self.source, AUGMENTED_SEED, measured) if len(days) > 1 else self.source
+    def _days_read(self, days: PastDays | None) -> PastDays | None:
+        """Return the days of a pass: ``days``, by default all if the model reads a climatology, else ``None``."""
+        return days or (ALL_DAYS if self.train_climatology_days else None)
 
-    def context(self, slack_s: int, rolling: RollingClimatology | None = None) -> ContextReader:
-        """Return a reader for lookbacks by end time, within slack_s seconds. rolling: climatology, ``None`` for new."""
-        rolling = rolling or (self.rolling_climatology() if self.train_climatology_days else None)
+    def _source(self, days: PastDays | None) -> RowSource:
+        """Return the row source for ``days``, augmented if they say so."""
+        measured = [name not in STATIC_UNITS for name in self.stores]
+        return AugmentedSource(self.source, AUGMENTED_SEED, measured) if days and days.augmented else self.source
+
+    def context(self, slack_s: int, shared: bool = True) -> ContextReader:
+        """Return a reader for lookbacks by end time, within slack_s seconds. shared: with ``shared_climatology``."""
+        rolling = None
+        if self.train_climatology_days:
+            rolling = self.shared_climatology if shared else self.rolling_climatology()
         return ContextReader(self.source, self.lookback, self.horizon, *self._feature_indices(), slack_s, rolling)
 
     def _feature_indices(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -325,16 +320,15 @@ class Dataset:
         shard: int | None = None,
         share: RankShare = WHOLE,
         subset: slice | np.ndarray = slice(None),
-        days: tuple[int | None, ...] | None = None,
+        days: PastDays | None = None,
     ) -> Loader:
         """Return a loader for ``train``, ``validation`` or ``test``, in the mode from ``loading``.
 
         shard: windows per shard in the shuffled order; ``None`` as ``loading`` says, 0 for a single shard. share: rank
-        and world size. subset: windows within the split, by index. days: climatology windows as
-        ``train_climatology_days``; ``None`` for all days if the model reads the climatology.
+        and world size. subset: windows within the split, by index. days: behind the climatology; ``None`` for all days
+        if the model reads one.
         """
-        if days is None:
-            days = (None,) if self.train_climatology_days else ()
+        days = self._days_read(days)
         starts = self._windows.split(split)[subset]
         shard = self.shard_windows(len(starts)) if shard is None else shard
         order = WindowOrder(starts, batch_size, shuffle, seed, shard, share)
@@ -365,18 +359,18 @@ class Dataset:
         if self.loading.shard_bytes is None and self.loading.mode == "on_device":
             return 0
         sensors, features = self.source.shape
-        row = series_bytes(1, sensors, features + len(self.targets) * len(self.train_climatology_days))
+        row = series_bytes(1, sensors, features + len(self.targets) * climatologies(self.train_climatology_days))
         row += 0 if self.teacher_forecast is None else self.teacher_forecast[0].nbytes
         rows = self._chunk_bytes // row
         fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.lookback - self.horizon)
         return 0 if fit >= windows else -(-windows // -(-windows // fit))
 
-    def _host_series(self, days: tuple[int | None, ...], teacher_forecast: np.ndarray | None, rows: slice) -> Series:
+    def _host_series(self, days: PastDays | None, teacher_forecast: np.ndarray | None, rows: slice) -> Series:
         """Return existing rows as a series in host memory, with climatology over ``days`` and any teacher forecasts."""
         rows = slice(rows.start, min(rows.stop, len(self.store.seconds)))
         pinned = self.device.type == "cuda" and self.loading.mode == "sharded"
         climatology = self.climatology(days, rows) if days else None
-        source = self._training_source(days)
+        source = self._source(days)
         series = Series(source, self.lookback, self.horizon, HOST, *self._feature_indices(), rows, pinned, climatology)
         return series if teacher_forecast is None else series.with_teacher_forecasts(teacher_forecast[rows])
 
@@ -392,6 +386,11 @@ class Dataset:
 
 
 HOST = torch.device("cpu")
+
+
+def climatologies(days: PastDays | None) -> int:
+    """Return how many climatologies per target a training reads."""
+    return len(days.windows) if days else 0
 
 
 def combine_checksums(sums: Sequence[str]) -> str:
@@ -412,7 +411,7 @@ def open_dataset(
     moments: Mapping[str, MeanStd] | None = None,
     sensors: tuple[str, ...] | None = None,
     loading: Loading | None = None,
-    train_climatology_days: tuple[int | None, ...] = (),
+    train_climatology_days: PastDays | None = None,
     prior_climatology: DailyStats | None = None,
     holidays: Holidays | None = None,
     units: Mapping[str, str] | None = None,
@@ -435,7 +434,7 @@ def open_dataset(
         reason = f"the file has {counted(len(first.seconds), 'row')}, and one lookback needs {lookback}"
         raise SocialxError(path, reason, "use a file with more rows")
     windows = None if split_method is None else find_windows(first, lookback, horizon, split_method)
-    columns = len(names) + len(targets) * len(train_climatology_days)
+    columns = len(names) + len(targets) * climatologies(train_climatology_days)
     loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("sharded")
     if windows is not None and moments is None:
         moments = dict(zip(names, measure(Columns(tuple(stores.values())), windows.training_rows, path), strict=True))

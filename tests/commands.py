@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -28,7 +32,9 @@ STARTS = (
 EXCERPT = ROOT / "examples/data/METR-LA-excerpt.csv"
 LOCATIONS = ROOT / "examples/data/sensor_locations.csv"
 SIZE = "--width 8 --blocks 1 --set model.slstm_at= --neighbours 3 --set pooling.adaptive_adjacency_rank=0 --dropout 0.1"
+SIZE += " --batch-size 64"
 SMALL = shlex.split(SIZE)
+KEPT = "TESTS_KEPT"  # the variable that names the folder of what is made once
 
 
 def registered() -> list[CommandInfo]:
@@ -65,6 +71,7 @@ def refused(*arguments: str | Path, code: int = 1) -> str:
     result = socialx(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert re.fullmatch(r"error: [^\n]+[.?!]\n(  try: [^\n]+\n)?", result.stderr), result.stderr
+    assert "\\n  try" not in result.stderr, "one finished message stands inside another"
     return result.stderr
 
 
@@ -99,15 +106,38 @@ def cut_csv(path: Path, rows: int, sensors: int = 4) -> Path:
     return path
 
 
+def kept(what: object, make: Callable[[Path], object]) -> Path:
+    """The folder that ``make`` filled: once in a run of the tests, for both of its processes.  Nobody may change it."""
+    place = Path(os.environ[KEPT]) / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "made").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            make(place)
+            (place / "made").touch()
+    return place
+
+
 def small_file(folder: Path, rows: int = 400, sensors: int = 4) -> Path:
-    """A converted cut of the excerpt."""
-    output = folder / "small.h5"
-    result = socialx(
-        "convert", "metr-la", "--data-csv", cut_csv(folder / "small.csv", rows, sensors),
-        "--meta-csv", LOCATIONS, "--output-h5", output
-    )  # fmt: skip
-    assert result.exit_code == 0, result.stderr
-    return output
+    """A converted cut of the excerpt, and the cut beside it; a test may change them."""
+
+    def make(place: Path) -> None:
+        table = cut_csv(place / "small.csv", rows, sensors)
+        works("convert", "metr-la", "--data-csv", table, "--meta-csv", LOCATIONS, "--output-h5", place / "small.h5")
+
+    place = kept(("file", rows, sensors), make)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("small.csv", "small.h5"):
+        shutil.copyfile(place / name, folder / name)
+    return folder / "small.h5"
+
+
+def cross(doors: Iterable[Any], facts: Iterable[Any], at: Any) -> list[tuple[Any, Any]]:
+    """Pairs: all facts at one door, which is named, and another fact at each other door; all pairs would be many."""
+    others, all_facts = [door for door in doors if door != at], list(facts)
+    pairs = [(at, fact) for fact in all_facts]
+    return pairs + [(door, all_facts[i % len(all_facts)]) for i, door in enumerate(others)]
 
 
 @contextmanager
@@ -149,6 +179,18 @@ def keep_rows(file: h5py.File, rows: slice | np.ndarray) -> None:
 def small_run(data: Path, run: str | Path = "run", *options: str | Path) -> Path:
     """A small model trained on a file for one epoch; ``run`` is the name of a folder beside the file, or a path."""
     folder = data.parent / run
-    result = socialx("train", "--data", data, "--run-dir", folder, "--max-epochs", "1", *SMALL, *options)
-    assert result.exit_code == 0, result.stderr
+    words = ("train", "--max-epochs", "1", *SMALL, *options)
+    if not data.is_absolute() or folder.exists() or any(isinstance(each, Path) for each in options):
+        works(*words, "--data", data, "--run-dir", folder)
+        return folder
+
+    def make(place: Path) -> None:
+        works(*words, "--data", data, "--run-dir", place / "run")
+        (place / "data").write_text(str(data))
+
+    place = kept(("run", data.read_bytes(), words), make)
+    shutil.copytree(place / "run", folder)
+    for path in (folder / "settings.yaml", folder / "protocol.json"):  # as if it was trained here
+        text = path.read_text().replace((place / "data").read_text(), str(data))
+        path.write_text(text.replace(str(place / "run"), str(folder)))
     return folder

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,17 +17,67 @@ settings.load_profile("socialx")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def has_card(devices: Path = Path("/dev")) -> bool:
-    """Whether a card is there: under any number, or as WSL2 names it."""
-    return any(devices.glob("nvidia[0-9]*")) or (devices / "dxg").exists()
-
-
-# Read when triton is imported, which counting the operations of a step does; its kernels run in its interpreter here.
-# On a card they are compiled.
-if not has_card():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 for name in [n for n in os.environ if n.startswith("SOCIALX_")]:
     del os.environ[name]  # a developer's own settings must not change what is tested
+
+
+MOST_CPU_S, NOISE = 1.0, 3.0  # of a fast test, a dearer one is marked slow; what other programs add to it at most
+PACE_S = 0.06  # what ``pace`` measures on the processor that the limit was set on
+
+
+def cpu_s() -> float:
+    """Seconds of the processor that this process took, and those of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def pace() -> float:
+    """How much slower this processor is now than the one that the limit was set on; at least 1."""
+    before = cpu_s()
+    sum(i * i for i in range(1_000_000))
+    return max(1.0, (cpu_s() - before) / PACE_S)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """A fast test takes little of the processor, whatever the clock says; the first to need a library pays for it."""
+    before, loaded = cpu_s(), len(sys.modules)
+    result = yield
+    spent, marked = cpu_s() - before, {"slow", "gpu"} & {mark.name for mark in pyfuncitem.iter_markers()}
+    if spent > MOST_CPU_S and not marked and len(sys.modules) < loaded + 50 and "coverage" not in sys.modules:
+        most = MOST_CPU_S * NOISE * pace()
+        assert spent <= most, f"mark the test slow, or make it cheaper: {spent:.1f} s of the processor, over {most:.1f}"
+    return result
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from tests.commands import KEPT
+
+    if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have, and they get this variable
+        os.environ[KEPT] = tempfile.mkdtemp(prefix="socialx-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    from tests.commands import KEPT
+
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(KEPT), ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick() -> Iterator[None]:
+    """Typer's tree of commands is built once, where each command would build it, and no file waits for the disk."""
+    from functools import cache
+
+    import typer.testing
+    from typer.main import get_command
+
+    from tests.commands import registered
+
+    registered()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(get_command))
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture
@@ -50,11 +102,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def excerpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole excerpt of the repository as a file; shared as well."""
-    from tests.commands import EXCERPT, LOCATIONS, works
+    from tests.commands import EXCERPT, LOCATIONS, kept, works
 
-    output = tmp_path_factory.mktemp("excerpt") / "metr_la.h5"
-    works("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", output)
-    return output
+    words = ("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5")
+    place = kept("excerpt", lambda place: works(*words, place / "metr_la.h5"))
+    return Path(shutil.copy(place / "metr_la.h5", tmp_path_factory.mktemp("excerpt")))
 
 
 @pytest.fixture(scope="session")

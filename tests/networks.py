@@ -124,10 +124,7 @@ def forecaster(
     patch: int = 1,
     **tables: bool,
 ) -> Forecaster:
-    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM.
-
-    From width 32 on its heads are wide enough for the Triton kernels.
-    """
+    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM."""
     torch.manual_seed(seed)
     xy = positions(sensors)
     layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from itertools import product
@@ -140,14 +142,27 @@ def refuse_network(text: str) -> None:
     assert "default-src 'none'" in text
 
 
+@cache
+def started() -> tuple[Any, asyncio.AbstractEventLoop]:
+    """The browser of this process, which ends with it, and the event loop that it runs in."""
+    from playwright.sync_api import sync_playwright
+
+    browser = sync_playwright().start().chromium.launch(executable_path=CHROMIUM)
+    return browser, asyncio.get_running_loop()
+
+
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A headless browser; the test is skipped where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api")
+    pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("no Chromium")
-    with playwright.sync_playwright() as started:
-        yield started.chromium.launch(executable_path=CHROMIUM)
+    browser, loop = started()
+    asyncio._set_running_loop(loop)
+    try:
+        yield browser
+    finally:
+        asyncio._set_running_loop(None)  # it waits in a coroutine of its own; a test may run other loops
 
 
 @contextmanager

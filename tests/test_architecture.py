@@ -17,7 +17,6 @@ from tests.commands import SMALL, small_file, works
 
 REPOSITORY = Path(__file__).parents[1]
 ROOT = REPOSITORY / "socialx"
-ORDER = order()  # read from docs/architecture.md
 OWNERS = {
     "typer": {"cli."},
     "rich": {"cli.", "drawing.", "inspection.", "scoring.", "forecast.", "training.profile.", "tasks."},
@@ -27,7 +26,6 @@ OWNERS = {
     "sqlite3": {"files.sources.databases"},
     "yaml": {"settings.file"},
     "xlstm": {"model.xlstm.weights"},
-    "triton": {"model.xlstm."},
     "safetensors": {"tasks.export_formats", "core.sealed_tensors"},
     "pynvml": {"training.gpu_usage"},
     "matplotlib": {"drawing.", "inspection.", "scoring.", "forecast.", "training.profile.", "tasks.report."},
@@ -40,20 +38,28 @@ OWNERS = {
 PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 
 
-def modules() -> dict[str, ast.Module]:
-    found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found[name] = ast.parse(path.read_text())
-    return {name: tree for name, tree in found.items() if name not in ("__init__", "files")}
+def named(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = modules()
+PATHS = {name: path for path in sorted(ROOT.rglob("*.py")) if (name := named(path)) not in ("__init__", "files")}
 
 
-def imports(tree: ast.Module) -> set[str]:
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(PATHS[module].read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> None:
+    """The trees of all modules, which no single test pays for."""
+    for module in PATHS:
+        tree(module)
+
+
+def imports(module: ast.Module) -> set[str]:
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -66,21 +72,23 @@ def imports(tree: ast.Module) -> set[str]:
 @cache
 def inner(module: str) -> set[str]:
     """The modules of the package that this one imports."""
-    names = {name.removeprefix("socialx.") for name in imports(MODULES[module]) if name.startswith("socialx.")}
+    names = {name.removeprefix("socialx.") for name in imports(tree(module)) if name.startswith("socialx.")}
     names = {name for name in names if not module.startswith(f"{name}.")}  # a package is loaded before what is in it
-    return {name for name in names if name in MODULES and name != module}
+    return {name for name in names if name in PATHS and name != module}
 
 
 def test_every_module_has_a_line() -> None:
-    named = set().union(*ORDER)
-    assert set(map(room, MODULES)) == named
-    assert sum(map(len, ORDER)) == len(named), "a name stands on two lines"
+    lines = order()
+    names = set().union(*lines)
+    assert set(map(room, PATHS)) == names
+    assert sum(map(len, lines)) == len(names), "a name stands on two lines"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", PATHS)
 def test_a_module_imports_only_downwards(module: str) -> None:
+    lines = order()
     for other in inner(module):
-        below = rank(other, ORDER) < rank(module, ORDER)
+        below = rank(other, lines) < rank(module, lines)
         assert below or room(other) == room(module), f"{module} imports {other}, which does not stand below it"
 
 
@@ -93,13 +101,13 @@ def test_no_import_circles() -> None:
             visit(other, (*path, module))
         seen.add(module)
 
-    for module in MODULES:
+    for module in PATHS:
         visit(module, ())
 
 
 @pytest.mark.parametrize("library", OWNERS)
 def test_a_library_has_its_owners(library: str) -> None:
-    users = {m for m, tree in MODULES.items() if any(n.split(".")[0] == library for n in imports(tree))}
+    users = {m for m in PATHS if any(n.split(".")[0] == library for n in imports(tree(m)))}
     allowed = OWNERS[library]
     assert all(m in allowed or any(m.startswith(a) for a in allowed if a.endswith(".")) for m in users), users
 
@@ -107,24 +115,24 @@ def test_a_library_has_its_owners(library: str) -> None:
 BELOW = ("files", "data", "model", "dataset", "drawing", "inspection", "scoring", "forecast", "training")
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[0] in BELOW])
+@pytest.mark.parametrize("module", [m for m in PATHS if m.split(".")[0] in BELOW])
 def test_settings_stop_at_build(module: str) -> None:
-    assert not {"socialx.settings.schema", "socialx.settings.layers"} & imports(MODULES[module])
+    assert not {"socialx.settings.schema", "socialx.settings.layers"} & imports(tree(module))
 
 
 @pytest.mark.parametrize(
-    "module", [m for m in MODULES if m.split(".")[0] not in ("cli", "__main__") and m != "settings.layers"]
+    "module", [m for m in PATHS if m.split(".")[0] not in ("cli", "__main__") and m != "settings.layers"]
 )
 def test_no_flag_below_the_command_line(module: str) -> None:
     """Flags and commands are made of ``errors.Argument`` and ``errors.Command`` by whoever shows the error."""
     docstrings = {
         node.body[0].value
-        for node in ast.walk(MODULES[module])
+        for node in ast.walk(tree(module))
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(MODULES[module]):
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
             flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", node.value))
             assert not flags - {"--always", "--dirty", "--abbrev"}, f"{module}:{node.lineno}: {flags}"  # of git
@@ -162,14 +170,14 @@ def test_every_setting_of_a_model_is_an_argument_of_it() -> None:
 
 
 def test_training_never_imports_profiling() -> None:
-    for module in MODULES:
+    for module in PATHS:
         if room(module) == "training" and not module.startswith("training.profile"):
             assert not any(other.startswith("training.profile") for other in inner(module)), module
 
 
 def test_no_room_without_a_name() -> None:
     assert not {"utils", "helpers", "common", "misc", "base", "manager"} & {
-        part for m in MODULES for part in m.split(".")
+        part for m in PATHS for part in m.split(".")
     }
 
 
@@ -183,12 +191,10 @@ def statements(function: ast.FunctionDef) -> int:
 
 
 def test_functions_stay_readable() -> None:
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in PATHS:
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef):
-                # What stays on chip between two lines cannot cross a function that is launched.
-                launched = any("triton.jit" in ast.unparse(d) for d in node.decorator_list)
-                assert statements(node) <= (80 if launched else 55), f"{path}: {node.name}"
+                assert statements(node) <= 55, f"{path}: {node.name}"
                 assert branches(node) <= 25, f"{path}: {node.name}"
 
 
@@ -203,12 +209,13 @@ def test_nothing_unpickles() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "most"), [("train", 8), ("evaluate", 10), ("predict", 11)])
+@pytest.mark.parametrize(("command", "most"), [("train", 9), ("evaluate", 10), ("predict", 12)])
 def test_a_command_runs_downhill(command: str, most: int, tmp_path: Path) -> None:
     """``tasks/build.py`` is entered once per command, and few steps lead from a lower room back into a higher one.
 
     What is left: a run folder leads to what it is built of, data to its protocol, a part of a task to the next one, a
-    file to the units that a run is compared in, and the end of a training to the intervals of the best epoch.
+    file to the units that a run is compared in, the origins of a forecast to the days that it is adapted by, loaders to
+    the rows that reach the weights, and the end of a training to the intervals of the best epoch.
     """
     data, run = small_file(tmp_path), tmp_path / "run"
     training = ["--data", str(data), "--run-dir", str(run), "--max-epochs", "1", *SMALL]

@@ -28,11 +28,12 @@ IMAGE = """
 PACKAGES = "pydantic pydantic_core annotated_types typing_inspection xlstm mlstm_kernels pynvml"
 
 
+@pytest.mark.slow
 def test_the_gpu_programs_need_nothing_that_the_machine_lacks() -> None:
     code = """
 import sys
 import benchmarks.gpu, socialx.tasks.profile, socialx.model.xlstm.weights
-from tests.gpu import test_commands, test_kernels, test_loaders, test_memory, test_profile, test_steps
+from tests.gpu import test_commands, test_loaders, test_memory, test_profile, test_steps
 print(*sorted({name.partition(".")[0] for name, module in sys.modules.items()
                if "site-packages" in (file := getattr(module, "__file__", None) or "") and "setuptools" not in file}))
 """
@@ -47,6 +48,7 @@ def bench(output: Path, *arguments: str) -> tuple[dict[str, dict[str, Any]], str
     return json.loads((output / "smoke.json").read_text()), (output / "smoke.md").read_text()
 
 
+@pytest.mark.slow
 def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
     printed = subprocess.run([*GPU, "--plan"], capture_output=True, text=True, check=True).stdout
     for row in ROWS:
@@ -75,6 +77,7 @@ def test_rows_are_measured_or_say_why_not_and_later_calls_keep_them(tmp_path: Pa
     assert last == later  # no time is no reason to forget
 
 
+@pytest.mark.slow
 def test_a_row_that_takes_too_long_is_stopped_and_one_that_fails_says_why(tmp_path: Path) -> None:
     row = next(each for each in ROWS if each.name == "tf32")
     late = ask(row, tmp_path / "none.h5", True, 0.1)

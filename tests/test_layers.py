@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.core.errors import SettingsError
+from socialx.core.progress import subscribe
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.layers import Config, ConfigLayers, as_tree, differences, load_settings, to_yaml
@@ -150,6 +151,7 @@ def test_all_wrong_values_are_reported_at_once() -> None:
         ("s.yaml", "- 1", "the file must hold sections"),
         ("s.yaml", "trainer: 5", "trainer (FILE): trainer is a section"),
         ("s.yaml", "trainer: {seed: {a: 1}}", "trainer.seed (FILE): Input should be a valid integer"),
+        ("s.yaml", "model: {backend: triton}", "got 'triton'.\n  try: write auto there, which computes the same"),
         ("s.yaml", "!!python/object/apply:os.system ['echo']", "is not YAML"),
         ("s.toml", "a = ", "is not TOML"),
         ("s.toml", "a = " + "9" * 5000, "is not TOML (Exceeds the limit"),
@@ -364,3 +366,27 @@ def test_a_file_of_settings_has_each_section_once(tmp_path: Path) -> None:
     text = as_yaml(changed)
     assert text.count("loader:") == 1
     assert load([write(tmp_path / "tuned.yaml", text)], {}).settings.loader.mode == "on_device"
+
+
+def test_an_environment_that_is_handed_over_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOCIALX_MODEL__WIDTH", "24")
+    assert load_settings().model.width == 24
+    assert load_settings(env={}).model.width == Settings().model.width
+    assert load_settings(env={"SOCIALX_MODEL__WIDTH": "40"}).model.width == 40
+
+
+def test_a_wrong_item_of_a_list_is_told_by_the_name_of_its_setting() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(env={}, model={"slstm_at": [1, "x"]})
+    assert str(caught.value).startswith("model.slstm_at (")
+
+
+def test_settings_without_effect_are_told_where_this_call_set_them() -> None:
+    said: list[Any] = []
+    idle = ConfigLayers.from_call(None, {"pooling": {"kind": "none", "neighbours": 3}}).load()
+    with subscribe(said.append):
+        load().note_unread()
+        assert said == []
+        idle.note_unread()
+    (told,) = said
+    assert "neighbours" in told.message.text()

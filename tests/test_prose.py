@@ -107,29 +107,33 @@ def test_the_pages_do_not_grow() -> None:
     assert sum(words.values()) <= MOST_IN_ALL, sum(words.values())
 
 
-MODULES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "socialx").rglob("*.py"))}
-NODES = [(path, node) for path, module in MODULES.items() for node in ast.walk(module)]
+@pytest.fixture(scope="module")
+def nodes() -> list[tuple[Path, ast.AST]]:
+    """Return all nodes of the package's syntax trees."""
+    paths = sorted((ROOT / "socialx").rglob("*.py"))
+    return [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text()))]
 
 
-def docstrings() -> list[str]:
+@pytest.fixture(scope="module")
+def docstrings(nodes: list[tuple[Path, ast.AST]]) -> list[str]:
     """Return all docstrings of the package."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
-    return [text for _, node in NODES if isinstance(node, kinds) and (text := ast.get_docstring(node))]
+    return [text for _, node in nodes if isinstance(node, kinds) and (text := ast.get_docstring(node))]
 
 
-def test_docstrings_name_their_nouns() -> None:
-    assert too_many("\n\n".join(docstrings()), DOCSTRINGS) == {}
+def test_docstrings_name_their_nouns(docstrings: list[str]) -> None:
+    assert too_many("\n\n".join(docstrings), DOCSTRINGS) == {}
 
 
-def test_docstrings_have_no_riddles() -> None:
-    odd = [text for text in docstrings() if re.search(rf"\b(?:{UNUSED})\b", prose(text), re.IGNORECASE)]
+def test_docstrings_have_no_riddles(docstrings: list[str]) -> None:
+    odd = [text for text in docstrings if re.search(rf"\b(?:{UNUSED})\b", prose(text), re.IGNORECASE)]
     assert odd == []
 
 
-def test_names_are_nouns_and_verbs() -> None:
+def test_names_are_nouns_and_verbs(nodes: list[tuple[Path, ast.AST]]) -> None:
     """No function is named by a preposition, and no variable or parameter by a word that fits everything."""
-    functions = [node.name for _, node in NODES if isinstance(node, ast.FunctionDef)]
+    functions = [node.name for _, node in nodes if isinstance(node, ast.FunctionDef)]
     assert [name for name in functions if re.fullmatch(r"_?of(_.*)?|.*_of", name)] == []
-    stored = {(path.name, n.id) for path, n in NODES if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    stored |= {(path.name, node.arg) for path, node in NODES if isinstance(node, ast.arg)}
+    stored = {(path.name, n.id) for path, n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    stored |= {(path.name, node.arg) for path, node in nodes if isinstance(node, ast.arg)}
     assert {pair for pair in stored if pair[1] in FILLERS} == set()

@@ -13,7 +13,9 @@ from benchmarks.walk import order, room
 from socialx.cli.flags import GENERAL
 from socialx.settings.schema import KEYS
 from tests.commands import ROOT, registered
-from tests.test_architecture import MODULES, inner
+from tests.test_architecture import PATHS, inner, parsed
+
+__all__ = ["parsed"]  # a fixture
 
 # Without the module that ``make docs`` writes from the settings.
 MODULE_FILES = sorted({*(ROOT / "socialx").rglob("*.py")} - {ROOT / "socialx/settings/arguments.py"})
@@ -26,7 +28,7 @@ def lines(files: list[Path]) -> int:
 def floors() -> int:
     """How many rooms stand above each other at most, a room above those that it imports."""
     below = defaultdict(set)
-    for module in set(MODULES) - {"__main__"}:  # which only calls the command line
+    for module in set(PATHS) - {"__main__"}:  # which only calls the command line
         below[room(module)] |= {room(other) for other in inner(module)} - {room(module)}
 
     @cache
@@ -48,14 +50,14 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35927),
-    "files of socialx/": (lambda: len(MODULE_FILES), 181),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 44030),
-    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3638),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 35095),
+    "files of socialx/": (lambda: len(MODULE_FILES), 177),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
+    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
     "lines of the import order": (lambda: len(order()) - 1, 11),
     "floors": (floors, 8),
     "settings": (lambda: len(KEYS), 65),
-    "flags": (flags, 323),
+    "flags": (flags, 324),
 }
 
 

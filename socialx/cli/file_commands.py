@@ -82,7 +82,7 @@ def append(
     """Add the rows of new tables to a file.
 
     The tables have sensors of FILE in any order, and rows that continue FILE.  Repeated rows are left out if equal.  A
-    gap before the new rows is filled with missing values, which a later table may replace.  Sensors that are new to
+    gap of up to a day is filled with missing values, which a later table may replace.  Sensors that are new to
     FILE need a position in --meta-csv, and get missing values before.  FILE is the old or the complete new version.
 
     Example:

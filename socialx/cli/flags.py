@@ -131,10 +131,12 @@ def _name(key: str) -> str:
 def _show_all(context: typer.Context, wanted: bool) -> None:
     """Print the help with all settings, in tree order."""
     if wanted:
-        for parameter in context.command.params:
-            if getattr(parameter, "hidden", False):
-                parameter.hidden = False  # type: ignore[attr-defined]
+        hidden: list[Any] = [parameter for parameter in context.command.params if getattr(parameter, "hidden", False)]
+        for parameter in hidden:
+            parameter.hidden = False
         typer.echo(context.get_help())
+        for parameter in hidden:
+            parameter.hidden = True
         raise typer.Exit
 
 

@@ -17,7 +17,8 @@ class Batch(NamedTuple):
     last lookback row, 0 where missing. last_observed float32 [B,N,G]: last valid observation at any age, NaN before the
     first. time_of_day, day_of_week int64 [B,R]: calendar over lookback and horizon. climatology float32 [B,R,N,U]:
     target climatology as on the origin's day, NaN without data. climatology_confidence float32 [B,R,N,U]: from 0 to 1,
-    by days of data. U is G, or 0 for models that read only observations.
+    by days of data. U is G, or 0 for models that read only observations. origin int64 [B]: time of the last lookback
+    row as in the data file, in seconds.
     """
 
     inputs: Tensor
@@ -28,6 +29,7 @@ class Batch(NamedTuple):
     day_of_week: Tensor
     climatology: Tensor
     climatology_confidence: Tensor
+    origin: Tensor = torch.empty(0, dtype=torch.int64)
 
     def to(self, device: torch.device) -> Batch:
         """Move the batch to ``device``; tensors already there stay uncopied."""

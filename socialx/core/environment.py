@@ -12,6 +12,7 @@ import re
 import resource
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,7 @@ def total_memory() -> int | None:
     return min(limits, default=None)
 
 
+@cache
 def commit() -> str | None:
     """Return the source tree's commit, with -dirty; ``None`` for an installed wheel."""
     root = Path(socialx.__file__).parents[1]

@@ -14,7 +14,7 @@ from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError
 from socialx.core.progress import note
 
-# Wordings in torch, CUDA libraries, Triton and the system.
+# Wordings in torch, CUDA libraries, compiled code and the system.
 NO_MEMORY = re.compile(
     "out.?of.?memory|not enough memory|(can't|cannot|failed to) allocate memory|alloc_failed|MemoryAllocation", re.I
 )

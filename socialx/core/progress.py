@@ -28,7 +28,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Start:
-    """Training start: data, machine and model. ``computes``: GPU kernels in use; empty on a CPU."""
+    """Training start: data, machine and model. ``computes``: what computes a step on a GPU; empty on a CPU."""
 
     data: str
     sensors: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -58,10 +58,13 @@ class Calendar:
 WALL = Calendar()  # local times, ordinary days only
 
 
-def shifts(zone: ZoneInfo, seconds: np.ndarray) -> np.ndarray:
-    """Return local clock minus UTC at UTC times, in seconds, int64 [...]."""
-    quarters, index = np.unique(seconds.clip(-FAR_S // 4, FAR_S) // QUARTER_S, return_inverse=True)
-    offsets = (datetime.fromtimestamp(QUARTER_S * quarter, zone).utcoffset() for quarter in quarters.tolist())
+def shifts(zone: ZoneInfo, seconds: np.ndarray, fold: int | None = None) -> np.ndarray:
+    """Return local clock minus UTC at UTC times, or at wall times if ``fold`` is 0 (first) or 1, in s, int64 [...]."""
+    clock, grain = (zone, QUARTER_S) if fold is None else (UTC, 60)
+    parts, index = np.unique(seconds.clip(-FAR_S // 4, FAR_S) // grain, return_inverse=True)
+    moments = (datetime.fromtimestamp(grain * part, clock) for part in parts.tolist())
+    moments = moments if fold is None else (moment.replace(tzinfo=zone, fold=fold) for moment in moments)
+    offsets = (moment.utcoffset() for moment in moments)
     offsets_s = np.array([int((offset or timedelta()).total_seconds()) for offset in offsets], np.int64)
     return offsets_s[index].reshape(seconds.shape)
 

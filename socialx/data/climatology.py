@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,32 @@ HALF_LIFE_DAYS = 14.0  # for day weights: benchmarks/climatology.py
 OF_SENSOR = 0.5  # weight of the sensor mean, in observations: it steadies a slot with few observations
 OF_OTHERS = 2.0  # weight of other day kinds, in observations; falls with the first day of this kind
 TRUSTED_DAYS = 3.0  # days of data at which the confidence is one half
+READS_DAYS = Lock()
 TABLES = 16  # cached tables by day and day kind
 SCHEMAS = "socialx.climatology/1", "socialx.climatology/2"  # of a climatology file
 MOST_DAYS, MOST_READING = 4_000_000, 1e9  # days from 1970, and a mean observation; larger numbers are refused
-UNTIL_TRAINED = -1  # in place of a number of days: all days until the end of the training rows
-# Climatology windows in zero-shot training, in days; None: all.
-TRAIN_CLIMATOLOGY_DAYS: tuple[int | None, ...] = (0, 1, 2, 3, 5, 7, 14, 28, None)
+
+
+@dataclass(frozen=True)
+class PastDays:
+    """The days behind a climatology: those before an origin, within a climatology window.
+
+    windows: climatology windows in days, None for all days; training takes them in turn.  until: ``trained`` for days
+    until the training rows end, whatever the origin.  augmented: for training windows alone, with augmented rows.
+    """
+
+    windows: tuple[int | None, ...] = (None,)
+    until: Literal["origin", "trained"] = "origin"
+    augmented: bool = False
+
+    @property
+    def longest(self) -> int:
+        """The longest window in days, apart from all days."""
+        return max((days for days in self.windows if days is not None), default=0)
+
+
+ALL_DAYS, TRAINED_DAYS = PastDays(), PastDays(until="trained")
+ZERO_SHOT_DAYS = PastDays((0, 1, 2, 3, 5, 7, 14, 28, None), augmented=True)  # of a zero-shot training
 
 
 class ClimatologyTable(NamedTuple):
@@ -184,19 +204,17 @@ def _share_on(day: int, past_day: int) -> np.float32:
 class RollingClimatology:
     """Climatology from all days before a given day, where a day's weight halves in 14 days."""
 
-    def __init__(
-        self, source: RowSource, prior: DailyStats | None = None, max_days: int = 0, latest_span_s: int | None = None
-    ) -> None:
+    def __init__(self, source: RowSource, prior: DailyStats | None = None, max_days: int = 0) -> None:
         """prior: statistics from another file, added after their last day for sensors with at least one observation.
 
-        max_days: largest number of days for ``lookup``, apart from ``None``. latest_span_s: an origin further before
-        the last row counts as this many seconds before, so that a server may answer in any order.
+        max_days: largest number of days for ``lookup``, apart from ``None``.
         """
-        self.source, self.prior, self.max_days, self.latest_span_s = source, prior, max_days, latest_span_s
-        self._lock = Lock()
+        self.source, self.prior, self.max_days = source, prior, max_days
         self._order = np.argsort(source.seconds, kind="stable")
         # A clock may be put back over midnight: observations in that hour count from the next day on.
         self._days = np.maximum.accumulate(source.calendar.day(source.seconds[self._order]))
+        # Days before the end of a prior that has every sensor would be read and dropped.
+        self._begins_with_prior = prior is not None and not max_days and bool(prior.counts.any((0, 1, 3)).all())
         self._reset()
 
     def _reset(self) -> None:
@@ -209,6 +227,8 @@ class RollingClimatology:
         """Return statistics over all days before ``day`` (days since 1970)."""
         if day < self._stats.end:
             self._reset()
+        if self._begins_with_prior and self.prior is not None and self._stats.end < self.prior.end <= day:
+            self._stats = replace(self._stats, end=self.prior.end)
         rows = slice(*np.searchsorted(self._days, [self._stats.end, day]))
         for past_day in np.unique(self._days[rows]).tolist():
             self._advance_to(past_day)
@@ -269,13 +289,10 @@ class RollingClimatology:
         day, kinds = self.source.calendar.day(issued), np.maximum(day_of_week - 4, 0)
         shape = len(days), len(seconds), *self.source.shape
         climatology = ClimatologyTable(np.empty(shape, np.float32), np.empty(shape, np.uint8))
-        if self.latest_span_s is not None:
-            last = self.source.seconds[self._order[-1]]
-            day = np.maximum(day, self.source.calendar.day(last - self.latest_span_s))
         for one, kind in np.unique([day, kinds], axis=1).T.tolist():
             rows = np.flatnonzero((day == one) & (kinds == kind))
             for row_set, n_days in enumerate(days):
-                with self._lock:
+                with READS_DAYS:
                     tables = self.table(one, n_days, kind)
                 for part, table in zip(climatology, tables, strict=True):
                     part[row_set, rows] = table[time_of_day[rows]]

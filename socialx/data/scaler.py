@@ -33,39 +33,30 @@ class MeanStd:
 def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]:
     """Return mean and standard deviation for each of C features over ``rows``; where: file path for error messages.
 
-    Sums run in float64 over blocks, in two passes over the rows. Missing observations are skipped: METR-LA stores an
+    Sums run in float64 over blocks, in one pass over the rows. Missing observations are skipped: METR-LA stores an
     outage as 0 mph, which would lower the mean by 8 %. Raises SocialxError if a feature has only missing observations.
     """
-    features = range(source.shape[1])
-
-    def totals(statistic: Callable[[np.ndarray, int], np.ndarray]) -> list[float]:
-        sums: list[list[float]] = [[] for _ in features]
-        with work("measure the observations", rows.stop - rows.start, "rows") as bar:
-            for first in range(rows.start, rows.stop, BLOCK_ROWS):
-                values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
-                for feature in features:
-                    readings = values[..., feature][valid[..., feature]].astype(np.float64)
-                    sums[feature].append(statistic(readings, feature).sum())
-                bar.advance(len(values))
-        return [math.fsum(blocks) for blocks in sums]
-
-    counts = [0] * len(features)
-
-    def count_values(readings: np.ndarray, feature: int) -> np.ndarray:
-        counts[feature] += len(readings)
-        return readings
-
-    sums = totals(count_values)
-    if not all(counts):
+    # Of each feature: count, sum and squared deviations from the mean of each block.
+    blocks: list[list[tuple[int, float, float]]] = [[] for _ in range(source.shape[1])]
+    with work("measure the observations", rows.stop - rows.start, "rows") as bar:
+        for first in range(rows.start, rows.stop, BLOCK_ROWS):
+            values, valid = source.read(slice(first, min(first + BLOCK_ROWS, rows.stop)))
+            for feature, parts in enumerate(blocks):
+                readings = values[..., feature][valid[..., feature]].astype(np.float64)
+                if len(readings):
+                    parts.append((len(readings), readings.sum(), ((readings - readings.mean()) ** 2).sum()))
+            bar.advance(len(values))
+    if not all(blocks):
         raise SocialxError(
             where, f"all observations in the {rows.stop - rows.start} training rows are missing", "inspect the file"
         )
-    means = [total / count for total, count in zip(sums, counts, strict=True)]
-    squares = totals(lambda readings, feature: (readings - means[feature]) ** 2)
-    return [
-        MeanStd(mean, math.sqrt(square / count) or 1.0)
-        for mean, square, count in zip(means, squares, counts, strict=True)
-    ]
+    moments = []
+    for parts in blocks:
+        counts, sums, squares = (np.array(column) for column in zip(*parts, strict=True))
+        count, mean = int(counts.sum()), math.fsum(sums) / counts.sum()
+        between = counts * (sums / counts - mean) ** 2  # what the means of blocks differ by
+        moments.append(MeanStd(float(mean), math.sqrt(math.fsum([*squares, *between]) / count) or 1.0))
+    return moments
 
 
 class StandardScaler(nn.Module):

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +24,16 @@ TENSORS = (
     "readings",
     "ages",
     "latest",
+    "grid_rows",
     "calendar",
+    "seconds",
     "inputs",
     "targets",
     "climatology",
     "confidence",
     "teacher_forecast",
 )  # of a series
+GRID_ROWS = 4 * PAGE_ROWS  # of the lookbacks that are read together
 OLD = 255  # rows in a block of look_back; as an age: the block so far is invalid
 
 
@@ -47,6 +51,7 @@ class Series:
         rows: slice | None = None,
         pinned: bool = False,
         climatology: ClimatologyTable | None = None,
+        grid: Grid | None = None,
     ) -> None:
         """Read a series.
 
@@ -55,7 +60,7 @@ class Series:
         memory for asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them,
         [V,T+P,N,G]; a window starting at file row r reads climatology r mod V. ``None``: the model reads only
         observations. Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per
-        climatology value.
+        climatology value. grid: the times that windows count in place of rows, where a file lacks some.
         """
         self.lookback, self.horizon, self.device = lookback, horizon, device
         span = rows or slice(0, len(source.seconds))
@@ -76,10 +81,16 @@ class Series:
             self.ages[row : row + len(values)] = torch.from_numpy(ages)
             self.latest[row // OLD : row // OLD + len(latest)] = torch.from_numpy(latest)
         # The calendar extends past the last row, for forecasts beyond the file.
-        seconds = source.seconds[span.start : span.stop + horizon]
-        beyond = next_times(int(seconds[-1]), source.step_minutes, self.rows + horizon - len(seconds))
+        seconds = source.seconds[span.start : span.stop + horizon] if grid is None else grid.seconds
+        steps = self.rows if grid is None else len(seconds)
+        beyond = next_times(int(seconds[-1]), source.step_minutes, steps + horizon - len(seconds))
         dates = source.calendar.time_features(np.concatenate([seconds, beyond]), source.step_minutes)
         self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
+        self.seconds = torch.from_numpy(seconds[:steps].astype(np.int64)).to(device)
+        self.grid_rows: Tensor | None = None
+        if grid is not None:
+            self.grid_rows = torch.from_numpy(np.where(grid.rows < 0, -1, grid.rows - span.start)).to(device)
+            self.first = 0
         self.climatology: Tensor | None = None
         self.confidence: Tensor | None = None
         if climatology is not None:
@@ -128,8 +139,9 @@ class Series:
         """Gather the ``Batch`` for first file rows ``starts`` int64 [B], without host work or synchronisation."""
         rows = self._rows(starts, 0, self.lookback + self.horizon)  # [B,R]
         seen = rows[:, : self.lookback]
+        origin = self.seconds.index_select(0, seen[:, -1])
         inputs, valid = self._readings(seen)
-        last_row = seen[:, -1]
+        last_row = seen[:, -1] if self.grid_rows is None else self.grid_rows.index_select(0, seen[:, -1])
         age = self.ages.index_select(0, last_row).long()  # [B,N*C]
         recent = self.readings.gather(0, (last_row[:, None] - age).clamp(min=0))
         older = self.latest.index_select(0, last_row // OLD)
@@ -140,7 +152,7 @@ class Series:
         if self.targets is not None:
             last, last_observed = last.index_select(-1, self.targets), last_observed.index_select(-1, self.targets)
         climatology, confidence = self._climatology(starts, rows)
-        return Batch(inputs, valid, last, last_observed, dates[..., 0], dates[..., 1], climatology, confidence)
+        return Batch(inputs, valid, last, last_observed, dates[..., 0], dates[..., 1], climatology, confidence, origin)
 
     def target(self, starts: Tensor) -> Target:
         """Return what follows the lookback, for first file rows ``starts`` int64 [B]; the series must hold all rows."""
@@ -170,7 +182,13 @@ class Series:
 
     def _readings(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return observations, 0 where missing, and valid, [B,Q,N,C], for rows int64 [B,Q]."""
-        values, ages = self._gather(self.readings, rows), self._gather(self.ages, rows)
+        if self.grid_rows is None:
+            values, ages = self._gather(self.readings, rows), self._gather(self.ages, rows)
+        else:
+            rows = self._gather(self.grid_rows, rows)
+            absent, rows = (rows < 0)[..., None], rows.clamp(min=0)
+            values = self._gather(self.readings, rows).masked_fill(absent, 0.0)
+            ages = self._gather(self.ages, rows).masked_fill(absent, OLD)
         valid = ages.logical_not()  # age 0; on a CPU == takes 16 times as long
         return values.unflatten(-1, self.shape), valid.unflatten(-1, self.shape)
 
@@ -198,6 +216,13 @@ def look_back(values: np.ndarray, valid: np.ndarray, last: np.ndarray) -> tuple[
         ends = latest_position[-1].astype(np.int64)
         last = np.where(ends > 0, values[first + np.maximum(ends, 1) - 1, np.arange(values.shape[1])], last)
     return ages, latest, last
+
+
+class Grid(NamedTuple):
+    """Regular times, seconds int64 [R], and the row of a source at each, int64 [R]; -1 where the source lacks one."""
+
+    seconds: np.ndarray
+    rows: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,10 +262,6 @@ class ContextReader:
         within_slack = (first_not_before < len(order)) & (np.abs(self.seconds[rows] - seconds) <= self.slack_s)
         return np.where(within_slack, rows, -1)
 
-    def seconds_until(self, issued: np.ndarray, steps: int) -> np.ndarray:
-        """Return the ``steps`` times up to and including each origin, int64 [B,steps]; issued int64 [B]: origins."""
-        return issued[:, None] + 60 * self.step_minutes * np.arange(1 - steps, 1)
-
     def latest_before(self, second: int) -> np.ndarray:
         """Return the last valid observation before a time in seconds, float32 [N,C]; NaN before any observation."""
         later = np.flatnonzero(self.seconds >= second - self.slack_s)
@@ -250,49 +271,32 @@ class ContextReader:
         return latest_after(*self.source.read(rows), self.source.latest_before(page))
 
     def batches(self, issued: np.ndarray, size: int) -> Iterator[tuple[slice, Batch]]:
-        """Yield lookbacks that end at ascending row times int64 [W], up to ``size`` a batch, each with the slice."""
-        inputs, targets = list(self.inputs), list(self.targets)
-        steps = 60 * self.step_minutes * np.arange(1 - self.lookback, self.horizon + 1)
-        latest = np.full((self.source.shape[0], len(targets)), np.nan, np.float32)  # [N,G], before next_row
-        next_row = 0
+        """Yield lookbacks that end at ascending row times int64 [W], up to ``size`` a batch, each with the slice.
+
+        The times lie a multiple of the step apart.  A ``Series`` gathers them, as it does in training.
+        """
+        step_s, series, begin = 60 * self.step_minutes, None, 0
         for first in range(0, len(issued), size):
             chunk = slice(first, min(first + size, len(issued)))
-            last_observed = []
-            for row in self.rows_at(issued[chunk]):
-                page = int(row) // PAGE_ROWS
-                if next_row <= page * PAGE_ROWS:  # the source has the last observation before each page
-                    next_row, latest = page * PAGE_ROWS, self.source.latest_before(page)[:, targets]
-                values, valid = self.source.read(slice(next_row, int(row) + 1))
-                latest, next_row = latest_after(values[..., targets], valid[..., targets], latest), int(row) + 1
-                last_observed.append(latest)
-            values, valid = self.read(self.rows_at(self.seconds_until(issued[chunk], self.lookback)))  # [B,T,N,C]
-            clean = np.where(valid, values, np.float32(0))
-            times = issued[chunk, None] + steps
-            time_of_day, day_of_week = self.source.calendar.time_features(times, self.step_minutes)  # [B,R]
-            climatology, confidence = self._climatology(times)
-            yield (
-                chunk,
-                Batch(
-                    inputs=torch.from_numpy(np.ascontiguousarray(clean[..., inputs])),
-                    valid=torch.from_numpy(np.ascontiguousarray(valid[..., inputs])),
-                    last=torch.from_numpy(np.ascontiguousarray(clean[:, -1][..., targets])),
-                    last_observed=torch.from_numpy(np.stack(last_observed)),
-                    time_of_day=torch.from_numpy(time_of_day),
-                    day_of_week=torch.from_numpy(day_of_week),
-                    climatology=climatology,
-                    climatology_confidence=confidence,
-                ),
-            )
+            last = int(issued[chunk.stop - 1])
+            if series is None or last > int(series.seconds[-1]):
+                begin = int(issued[first]) - (self.lookback - 1) * step_s
+                reach = max(last, min(int(issued[-1]), begin + GRID_ROWS * step_s))
+                series = self._series(np.arange(begin, reach + 1, step_s, dtype=np.int64))
+            starts = (issued[chunk] - begin) // step_s - (self.lookback - 1)
+            yield chunk, series.window(torch.from_numpy(starts))
 
-    def _climatology(self, times: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return climatology and confidence [B,R,N,G] at times int64 [B,R], each as on the day one horizon earlier."""
-        if self.rolling is None:
-            nothing = torch.empty(*times.shape, self.source.shape[0], 0)
-            return nothing, nothing
-        unique_times, index = np.unique(times, return_inverse=True)
-        table = self.rolling.lookup(unique_times, unique_times - 60 * self.step_minutes * self.horizon)
-        index = index.reshape(times.shape)
-        return torch.from_numpy(table.readings[0][index]), torch.from_numpy(table.confidence[0][index]).float() / 255
+    def _series(self, seconds: np.ndarray) -> Series:
+        """Read the rows up to regular times int64 [R], with the climatology as on the day one horizon before each."""
+        grid = Grid(seconds, self.rows_at(seconds))
+        existing = grid.rows[grid.rows >= 0]
+        rows = slice(int(existing.min()) // PAGE_ROWS * PAGE_ROWS, int(existing.max()) + 1)
+        table = None
+        if self.rolling is not None:
+            times = np.append(seconds, next_times(int(seconds[-1]), self.step_minutes, self.horizon))
+            table = self.rolling.lookup(times, times - 60 * self.step_minutes * self.horizon)
+        shape = self.lookback, self.horizon, torch.device("cpu"), self.inputs, self.targets
+        return Series(self.source, *shape, rows, climatology=table, grid=grid)
 
     def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
         """Return times int64 [R] and target values float32 [R,N,G], NaN where missing, around origins ``issued``.

@@ -6,7 +6,7 @@ matplotlib is loaded when a picture is drawn.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,23 +67,31 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
         temporary.write_bytes(drawn.getvalue())
 
 
-def time_ticks(start: int, length_s: int) -> tuple[list[int], list[str], list[int]]:
-    """Return label positions, label texts and midnights for a time axis of length_s; positions: seconds after start."""
-    midnights = list(range(-(-start // DAY) * DAY, start + length_s, DAY))
-    lines = [second - start for second in midnights if second > start]
+def time_ticks(
+    start: int, length_s: int, local: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> tuple[list[int], list[str], list[int]]:
+    """Return label positions, label texts and midnights for a time axis of length_s; positions: seconds after start.
+
+    local: converts seconds of the axis, int64 [t], to wall time, as ``Clock.local``.
+    """
+    axis = np.arange(-(-start // 300) * 300, start + length_s, 300)
+    wall = local(axis)
+    midnights = (axis[wall % DAY == 0] - start).tolist()
+    lines = [midnight for midnight in midnights if midnight > 0]
     if length_s > 2 * DAY:
-        return [second - start for second in midnights], [day(second) for second in midnights], lines
+        return midnights, [day(second) for second in wall[wall % DAY == 0].tolist()], lines
     step = next(s for s in (300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR) if length_s / s <= 9)
-    moments = list(range(-(-start // step) * step, start + length_s, step)) or [start]
+    whole = wall % step == 0
+    places, moments = (axis[whole] - start).tolist() or [0], wall[whole].tolist() or local(np.array([start])).tolist()
     texts = [moment(second).strftime("%H:%M") for second in moments]
     for index, second in enumerate(moments):
         if index == 0 or second % DAY == 0:
             texts[index] += f"\n{day(second)}"
-    return [second - start for second in moments], texts, lines
+    return places, texts, lines
 
 
 def moment(second: int) -> datetime:
-    """Return the wall time in the file for a second, which counts from 1970 in wall time, as a datetime marked UTC."""
+    """Return the wall time for a second, which counts from 1970 in wall time, as a datetime marked UTC."""
     return datetime.fromtimestamp(second, UTC)
 
 

@@ -19,7 +19,7 @@ from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
 from socialx.files.store.layout import PACKED, fixed_texts, plain_text
 from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
-from socialx.files.store.time_axis import JITTER_S
+from socialx.files.store.time_axis import JITTER_S, Clock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,7 @@ READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
 NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
 COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
 AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
+ZONED = re.compile(r":.*(Z|[+-][0-9:]+)$")  # a time with its offset from UTC
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
 
 
@@ -63,6 +64,7 @@ class Scored:
     lookback: int
     horizon: int
     origin: np.ndarray
+    local_zone: str | None = None
 
     def times(self, windows: slice = slice(None)) -> np.ndarray:
         """Return the target times of some windows, datetime64[s] [B,P]."""
@@ -84,8 +86,8 @@ def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     """Read the forecasts in a file for the windows of ``about``, float32 [W,P,N,G], NaN where the file has a gap.
 
     ``write_forecast`` writes .h5 files. Tables (.csv, .parquet) have a row per forecast with the columns origin,
-    sensor, forecast, lead_minutes or time, and target for several targets. Times with a zone become wall times in the
-    zone of the data. The reader compares units, and skips further columns and forecasts from further origins. Raises
+    sensor, forecast, lead_minutes or time, and target for several targets. Times with an offset become file times, as
+    are times without. The reader compares units, and skips further columns and forecasts from further origins. Raises
     SocialxError for another format, and for sensors, steps or units that differ from ``about``.
     """
     read = _from_hdf5 if path.suffix.lower() == ".h5" else _from_table
@@ -174,21 +176,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
 
     def seconds(name: str) -> np.ndarray:
         codes, texts = categories(name)
-        try:
-            times = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601"))
-        except ValueError as error:
-            zones = "Mixed timezones" in str(error)  # pandas advises what nobody can do here
-            wrong = (
-                "times with several offsets from UTC"
-                if zones
-                else f"{in_short(error)} is not a time like 2012-05-23 16:00"
-            )
-            raise SocialxError(path, f"the column {name} has a mistake: {wrong}", AS_WRITTEN) from None
-        if times.tz is not None:
-            if about.timezone is None:
-                raise SocialxError(path, f"times are in {times.tz}, and the data lacks a zone", "give wall times")
-            times = times.tz_convert(about.timezone).tz_localize(None)
-        return times.to_numpy("datetime64[s]").astype(np.int64)[codes]
+        return _read_times(path, name, texts, about)[:, codes]
 
     def numbers(name: str) -> np.ndarray:
         parsed = pd.to_numeric(table[name], errors="coerce")
@@ -203,9 +191,11 @@ def _from_table(path: Path, about: Scored) -> Entries:
         codes, texts = categories(name)
         return _places(path, f"{name}s", texts, names)[codes]
 
-    issued = seconds("origin")
-    minutes = numbers("lead_minutes") if ahead == "lead_minutes" else (seconds("time") - issued) / 60
-    if ahead == "lead_minutes" and "time" in table and (other := seconds("time") - issued != 60 * minutes).any():
+    begun, issued = seconds("origin")
+    ends = seconds("time") if "time" in table else (begun, issued)
+    minutes = numbers("lead_minutes") if ahead == "lead_minutes" else (ends[0] - begun) / 60
+    other = (ends[0] - begun != 60 * minutes) & (ends[1] - issued != 60 * minutes)  # wall times may jump in between
+    if ahead == "lead_minutes" and "time" in table and other.any():
         row = table[other].iloc[0]
         one = f"{row['time']} is not {row['lead_minutes']} min after {row['origin']}"
         raise SocialxError(
@@ -219,6 +209,26 @@ def _from_table(path: Path, about: Scored) -> Entries:
             pairs = list(table[["target", "unit"]].drop_duplicates().itertuples(index=False, name=None))
         _check_units(path, pairs, about)
     return issued, minutes, places("sensor", about.sensors), targets, numbers("forecast").astype(np.float32)
+
+
+def _read_times(path: Path, column: str, texts: list[str], about: Scored) -> np.ndarray:
+    """Return texts as UTC and as file seconds, int64 [2,t].  Raise SocialxError for texts that are no times."""
+    import pandas as pd
+
+    try:
+        times = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", utc=True))
+    except ValueError as error:
+        wrong = f"{in_short(error)} is not a time like 2012-05-23 16:00"
+        raise SocialxError(path, f"the column {column} has a mistake: {wrong}", AS_WRITTEN) from None
+    if zoned := [text for text in texts if ZONED.search(text)]:
+        if about.timezone is None:
+            problem = f"times such as {zoned[0]} have an offset, and the data lacks a zone"
+            raise SocialxError(path, problem, "give wall times")
+        if len(zoned) < len(texts):
+            raise SocialxError(path, f"some times of the column {column} lack an offset from UTC", AS_WRITTEN)
+    stored = times.tz_convert(about.timezone) if zoned else times
+    both = [index.tz_localize(None).to_numpy("datetime64[s]") for index in (times, stored)]
+    return np.stack(both).astype(np.int64)
 
 
 def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ...]) -> np.ndarray:
@@ -278,7 +288,9 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    text, time = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("s")
+    clock = Clock(about.timezone, about.local_zone)
+    zone = clock.frame_zone(about.origin.astype(np.int64))
+    text, time = pa.dictionary(pa.int32(), pa.string()), pa.timestamp("s", zone)
     names = {"sensor": text, "target": text, "unit": text}
     numbers = {"lead_minutes": pa.int32(), "forecast": pa.float32(), "truth": pa.float32()}
     schema = pa.schema(({"origin": time, "time": time} | names | numbers).items())
@@ -291,9 +303,11 @@ def _to_parquet(path: Path, about: Scored) -> Iterator[Add]:
             nonlocal seen
             window, step, sensor, target = (axis.ravel() for axis in np.indices(forecast.shape, np.int32))
             windows, seen = slice(seen, seen + len(forecast)), seen + len(forecast)
+            ends = [times.astype(np.int64) for times in (about.origin[windows], about.times(windows))]
+            ends = [(clock.utc(times) if zone else times).astype("datetime64[s]") for times in ends]
             columns = {
-                "origin": about.origin[windows][window],
-                "time": about.times(windows)[window, step],
+                "origin": ends[0][window],
+                "time": ends[1][window, step],
                 "sensor": pa.DictionaryArray.from_arrays(sensor, about.sensors),
                 "target": pa.DictionaryArray.from_arrays(target, about.targets),
                 "unit": pa.DictionaryArray.from_arrays(target, about.units),
@@ -317,7 +331,7 @@ def _describe(file: h5py.File, forecast: Any) -> None:
     """Write the HDF5 attributes of a ``Forecast`` or ``Scored``: dataset, run, time step, lookback and time zone."""
     file.attrs.update(schema="socialx.forecast/2", dataset=forecast.dataset, run=plain_text(str(forecast.run)))
     file.attrs.update(step_minutes=forecast.step_minutes, lookback=forecast.lookback)
-    file.attrs["timezone"] = forecast.timezone or ""
+    file.attrs.update(timezone=forecast.timezone or "", local_zone=forecast.local_zone or "")
 
 
 def _names(forecast: Any) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ import numpy as np
 from socialx.core.disk import as_cell, atomic_write, check_output
 from socialx.core.errors import Argument, SettingsError, counted
 from socialx.core.notebook import ROWS, ResultRepr, names_in
+from socialx.files.store.time_axis import Clock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forecast(ResultRepr):
-    """Hold forecasts for N sensors from W forecast origins over P steps; all times are wall times of the file.
+    """Hold forecasts for N sensors from W forecast origins over P steps; arrays have file times.
 
     Args:
         origin: time of the last row read, datetime64[s] [W].
@@ -49,6 +50,7 @@ class Forecast(ResultRepr):
         lower, upper: ends of the prediction intervals, float32 [W,P,N,G].
         notes: reasons to doubt the numbers.
         inputs: files that were read; outputs never replace them.
+        local_zone: the zone in texts, tables and pictures, if the file is in UTC.
     """
 
     sensors: tuple[str, ...]
@@ -70,6 +72,12 @@ class Forecast(ResultRepr):
     upper: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     inputs: tuple[Path, ...] = ()
+    local_zone: str | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The clock in the file, and in texts."""
+        return Clock(self.timezone, self.local_zone)
 
     @property
     def unit(self) -> str:
@@ -127,10 +135,10 @@ class Forecast(ResultRepr):
     def headline(self) -> str:
         """Return a line for display: target, sensor count, origin and horizon."""
         w, p, n, _ = self.values.shape
-        zone = self.timezone or "zone not stored"
+        zone = self.clock.name or "zone not stored"
         minutes = self.step_minutes * p
         quantity = ", ".join(f"{name} ({unit})" for name, unit in zip(self.targets, self.units, strict=True))
-        first, last = (str(time).replace("T", " ") for time in self.origin[[0, -1]])
+        first, last = map(self.clock.text, self.origin[[0, -1]].astype(np.int64).tolist())
         issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
@@ -141,7 +149,8 @@ class Forecast(ResultRepr):
 
     def table(self) -> list[dict[str, Any]]:
         """Return the last forecast of the first sensors for display: a row per sensor, a column per time."""
-        times = [str(time)[11:16] for time in self.times[-1]]
+        texts = map(self.clock.text, self.times[-1].astype(np.int64).tolist())
+        times = [text[11:16] + text[19:] for text in texts]
         shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
         return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
 
@@ -151,12 +160,12 @@ class Forecast(ResultRepr):
             "schema": "socialx.forecast/2",
             "run": self.run,
             "dataset": self.dataset,
-            "timezone": self.timezone,
+            "timezone": self.clock.name,
             "units": dict(zip(self.targets, self.units, strict=True)),
             "step_minutes": self.step_minutes,
             "sensors": list(self.sensors),
-            "origin": [str(time).replace("T", " ") for time in self.origin],
-            "times": [[str(time).replace("T", " ") for time in row] for row in self.times],
+            "origin": self.clock.texts(self.origin.astype(np.int64)),
+            "times": [self.clock.texts(row) for row in self.times.astype(np.int64)],
             "input_status": self.marks.tolist(),
         }
         if self.notes:
@@ -169,7 +178,7 @@ class Forecast(ResultRepr):
         return content
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a tidy table: a row per origin, sensor and time.
+        """Return a tidy table: a row per origin, sensor and time; times have a zone where the file says its zone.
 
         Columns: origin, sensor, time, lead_minutes, forecast, unit, input_status (``marks``); with several
         targets also target, before forecast; with intervals also lower and upper, after it.
@@ -182,10 +191,12 @@ class Forecast(ResultRepr):
         def spread(values: np.ndarray, *shape: int) -> np.ndarray:
             return np.broadcast_to(values.reshape(shape), (w, n, p, g)).ravel()
 
+        zone, times = self.clock.frame_zone(self.origin.astype(np.int64)), (self.origin, self.times)
+        utc = times if zone is None else [self.clock.utc(time.astype(np.int64)).astype("M8[s]") for time in times]
         columns = {
-            "origin": spread(self.origin, w, 1, 1, 1),
+            "origin": spread(utc[0], w, 1, 1, 1),
             "sensor": spread(np.array(self.sensors, object), 1, n, 1, 1),
-            "time": spread(self.times, w, 1, p, 1),
+            "time": spread(utc[1], w, 1, p, 1),
             "lead_minutes": spread(minutes, 1, 1, p, 1),
             "target": spread(np.array(self.targets), 1, 1, 1, g),
             **{name: values.transpose(0, 2, 1, 3).ravel() for name, values in self._numbers().items()},
@@ -194,7 +205,10 @@ class Forecast(ResultRepr):
         }
         if g == 1:
             del columns["target"]
-        return pd.DataFrame(columns)
+        frame = pd.DataFrame(columns)
+        for name in ("origin", "time") if zone else ():
+            frame[name] = frame[name].dt.tz_localize("UTC").dt.tz_convert(zone)
+        return frame
 
     def _numbers(self) -> dict[str, np.ndarray]:
         """Return the arrays [W,P,N,G] by column name: forecast, and lower and upper where present."""
@@ -214,7 +228,9 @@ class Forecast(ResultRepr):
         texts = [name for name in ("sensor", "target", "unit") if name in frame]
         with atomic_write(Path(path)) as temporary:
             frame[texts] = frame[texts].map(as_cell)
-            frame.to_csv(temporary, index=False, float_format="%.4f", date_format="%Y-%m-%d %H:%M:%S")
+            for name in ("origin", "time"):
+                frame[name] = frame[name].map({moment: str(moment) for moment in frame[name].unique()})
+            frame.to_csv(temporary, index=False, float_format="%.4f")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as Parquet, atomically; overwrite: replace an existing file."""
@@ -240,7 +256,7 @@ class Forecast(ResultRepr):
         shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
         panels = []
         for column, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
-            ends = (None if end is None else end[:, :, column, 0] for end in (shown.lower, shown.upper))
+            lower, upper = (None if end is None else end[:, :, column, 0] for end in (shown.lower, shown.upper))
             panel = Panel(
                 vdid,
                 seconds,
@@ -250,7 +266,9 @@ class Forecast(ResultRepr):
                 shown.values[:, :, column, 0],
                 "" if mark == COMPLETE else mark,
                 REMARKS.get(mark, ""),
-                *ends,
+                lower,
+                upper,
+                self.clock.local,
             )
             panels.append(panel)
         return panels
@@ -266,13 +284,14 @@ class Forecast(ResultRepr):
 
         check_output(Path(path), True, self.inputs)
         shown = self.panels(sensors or self.largest_changes(MOST))
-        first, minutes = int(self.origin[0].astype(np.int64)), self.step_minutes * self.values.shape[1]
+        local, minutes = self.clock.local, self.step_minutes * self.values.shape[1]
+        first = int(local(self.origin[0].astype(np.int64)))
         several = f", and {len(self.origin) - 1} later ones" if len(self.origin) > 1 else ""
         every = counted(len(self.sensors), "sensor")
         some = every if len(shown) == len(self.sensors) else f"{len(shown)} of {every}"
         length = "hour" if minutes == 60 else lead_text(minutes)
         heading = f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
-        zone = f", times of {self.timezone}" if self.timezone else ""
+        zone = f", times of {self.clock.name}" if self.clock.name else ""
         label = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
         band = "" if self.interval is None else f"{100 * self.interval:g} % prediction interval"
         plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", label, Path(path), band)

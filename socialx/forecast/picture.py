@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ class Panel:
 
     seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
     [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: interval ends, or
-    None.
+    None. local: as in ``time_ticks``.
     """
 
     sensor: str
@@ -45,6 +45,7 @@ class Panel:
     remark: str
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
+    local: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
 def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
@@ -116,7 +117,7 @@ def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) ->
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")
     axes.set_title(f"Sensor {panel.sensor}{f', {panel.remark}' if panel.remark else ''}", fontsize=SMALL + 1)
-    ticks, texts, _ = time_ticks(start, end - start)
+    ticks, texts, _ = time_ticks(start, end - start, panel.local)
     keep = slice(None, None, -(-len(ticks) // TICKS))
     axes.set_xticks(ticks[keep], texts[keep])
     axes.set_xlim(0, end - start)

@@ -66,7 +66,8 @@ def _gaps(report: Report) -> str:
     if not report.gaps:
         return ""
     first = max(report.gap_list, key=lambda gap: gap["missing_rows"])
-    ends, largest = f"{first['from']} .. {first['to']}", f"{report.largest_gap_minutes:g} min"
+    ends = f"{report.clock.stored(first['from'])} .. {report.clock.stored(first['to'])}"
+    largest = f"{report.largest_gap_minutes:g} min"
     return f"{counted(report.gaps, 'gap')} in time, the largest {largest} ({ends})"
 
 

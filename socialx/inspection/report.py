@@ -12,7 +12,7 @@ import numpy as np
 
 from socialx.core.errors import SocialxError, counted
 from socialx.core.notebook import ResultRepr
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, Calendar, day_kind
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, day_kind
 from socialx.data.geo import nearest_neighbours, to_plane
 from socialx.files.sources.positions.locations import centre
 from socialx.files.store.layout import (
@@ -29,7 +29,16 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import JITTER_S, clock_changes, common_step, gaps, is_skipped, known_zone, odd_rows
+from socialx.files.store.time_axis import (
+    JITTER_S,
+    Clock,
+    clock_changes,
+    common_step,
+    gaps,
+    is_skipped,
+    known_zone,
+    odd_rows,
+)
 
 ADVICE = "convert the original file again"
 WORST = 5  # sensors listed with the share of missing values
@@ -76,14 +85,19 @@ class Report(ResultRepr):
                 return section[name]
         raise AttributeError(name)
 
+    @property
+    def clock(self) -> Clock:
+        """The clock in the file, and for people."""
+        return Clock(self.timezone, self.local_zone)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return all findings by name."""
+        """Return all findings by name, with file times."""
         return {name: getattr(self, name) for name in NAMES}
 
     def headline(self) -> str:
         """Return a line for display: the file, the data, the size and the time span."""
         size = f"{counted(self.rows, 'row')} of {counted(self.sensors, 'sensor')}, {self.step_minutes} min apart"
-        span = f"{self.first_timestamp} .. {self.last_timestamp}"
+        span = f"{self.clock.stored(self.first_timestamp)} .. {self.clock.stored(self.last_timestamp)}"
         return f"{self.path}, {self.dataset}, {self.feature} in {self.unit}: {size}, {span}"
 
     def table(self) -> list[dict[str, Any]]:
@@ -97,11 +111,11 @@ def inspect(path: Path) -> Report:
     return examine(open_store(path))
 
 
-def examine(store: Store) -> Report:
-    """Report on times, values and sensors of an open file; the path is read again for what ``Store`` leaves out."""
+def examine(store: Store, checksum: bool = True) -> Report:
+    """Report on an open file, its checksum "" if False; the path is read again for what ``Store`` leaves out."""
     return Report(
         {
-            "file": _file(store),
+            "file": _file(store) | {"checksum": store.checksum if checksum else ""},
             "times": _times(store) | _clock(store),
             "readings": _readings(store) | _suspect_values(store),
             "runs": _constant_runs(store),
@@ -144,7 +158,6 @@ def _file(store: Store) -> dict[str, Any]:
         "missing": store.missing,
         "missing_codes": codes,  # further missing-value codes in the original; NaN in the file
         "imputed": store.imputed,  # None: unknown whether zeros were replaced
-        "checksum": store.checksum,
         "rows": len(store.timestamps),
         "declared_rows": None if declared is None else int(number[0]),
         "failed_rows": len(timed) - int(timed.sum()),  # stored rows lacking a time, skipped elsewhere
@@ -306,7 +319,7 @@ def _unusual_days(store: Store) -> dict[str, str]:
 
     The course is the network mean per hour; a kind of day has the median course over all other days of this kind.
     """
-    local = Calendar(known_zone(store.local_zone)).local(store.seconds)
+    local = store.clock.local(store.seconds)
     days, first = local // DAY_S, int(local.min()) // DAY_S
     cells = (days - first) * HOURS + local % DAY_S * HOURS // DAY_S
     totals, counts = (np.zeros((int(days.max()) - first + 1) * HOURS) for _ in range(2))

@@ -66,11 +66,12 @@ def _about_times(r: Report) -> dict[str, str]:
     if r.nonexistent_rows is not None:
         skipped = f"{counted(r.nonexistent_rows, 'row')} in skipped hours"
         clock = f"{skipped}, {r.nonexistent_rows_read} of them with a reading; {r.ambiguous_rows} in repeated hours"
-    zone = f"{r.timezone or ''}{f', days of {r.local_zone}' if r.local_zone else ''}"
+    zone = f"{r.clock.name or ''}{f', stored in {r.timezone}' if r.local_zone else ''}"
+    span = f"{r.clock.stored(r.first_timestamp)} .. {r.clock.stored(r.last_timestamp)}"
     without = f", {r.failed_rows} without a time" if r.failed_rows else ""
     odd = f"{counted(r.duplicates, 'duplicate')}, {counted(r.irregular_steps, 'irregular step')}"
     return {
-        "rows": f"{r.rows:,}, every {r.step_minutes} min, {r.first_timestamp} .. {r.last_timestamp} {zone}",
+        "rows": f"{r.rows:,}, every {r.step_minutes} min, {span} {zone}",
         "time axis": f"{gaps}, {odd}{without}",
         "daylight saving": clock,
     }
@@ -86,7 +87,7 @@ def _about_readings(r: Report) -> dict[str, str]:
         outage = r.sensor_longest_outage
         steps = int(outage["steps"])
         length = f"{counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
-        longest = f"sensor {outage['sensor']}, {length} from {outage['first_timestamp']}"
+        longest = f"sensor {outage['sensor']}, {length} from {r.clock.stored(outage['first_timestamp'])}"
     between = [
         f"{name} {value:.4g}"
         for name in ("lowest", "median", "mean", "highest")
@@ -131,7 +132,8 @@ def plot_report(store: Store, report: Report, path: Path) -> None:
     with picture(path) as figure:
         upper, lower = figure.subplots(2, 1, height_ratios=(1, 1))
         missing = f"{percent(report.missing_share)} missing" if report.missing_share else "nothing missing"
-        times = f"{report.rows:,} rows, {report.first_timestamp[:16]} to {report.last_timestamp[:16]}"
+        first, last = (report.clock.stored(time)[:16] for time in (report.first_timestamp, report.last_timestamp))
+        times = f"{report.rows:,} rows, {first} to {last}{f' ({report.clock.name})' if report.clock.name else ''}"
         headline(figure, f"{report.dataset}: {counted(report.sensors, 'sensor')}, {missing}", times)
         _draw_week(figure, lower, store)
         _draw_map(figure, upper, store, report)
@@ -187,8 +189,9 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     from matplotlib.ticker import FixedLocator
 
     common = store.step_minutes * 60
-    order = np.argsort(store.seconds, kind="stable")
-    seconds = store.seconds[order]
+    wall = store.clock.local(store.seconds)
+    order = np.argsort(wall, kind="stable")
+    seconds = wall[order]
     end = int(seconds[-1]) + common
     monday = -(-(int(seconds[0]) - 4 * DAY) // WEEK) * WEEK + 4 * DAY  # 1970-01-05 was a Monday
     starts = np.arange(monday, end - WEEK + 1, WEEK)
@@ -200,7 +203,7 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
         start, length_s = int(starts[np.argmax(readings[last] - readings[first])]), WEEK
     rows = order[slice(*np.searchsorted(seconds, [start, start + length_s]))]
     width = common * max(1, -(-length_s // (common * MOST_COLUMNS)))  # seconds per column
-    column, valid = (store.seconds[rows] - start) // width, store.valid[rows]
+    column, valid = (wall[rows] - start) // width, store.valid[rows]
     total, count = (np.zeros((-(-length_s // width), len(store.sensors.ids))) for _ in range(2))
     np.add.at(total, column, np.where(valid, store.values[rows], 0.0))
     np.add.at(count, column, valid)

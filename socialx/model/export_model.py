@@ -122,6 +122,7 @@ class ExportModel(nn.Module):
             day_of_week=day_of_week,
             climatology=climatology,
             climatology_confidence=confidence,
+            origin=origin,
         )
 
     def local(self, seconds: Tensor) -> Tensor:

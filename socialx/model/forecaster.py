@@ -9,6 +9,7 @@ The forecast in file units starts from the last observation: the output layer le
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -225,6 +226,16 @@ class CoarserStepAdapter(nn.Module):
         finer["time_of_day"] = finer["time_of_day"] * self.steps + within
         forecast = self.model(batch._replace(**finer))  # [B,k P,N,G]
         return forecast.unflatten(1, (-1, self.steps)).mean(2)
+
+
+def with_scaler(model: nn.Module, scaler: StandardScaler) -> nn.Module:
+    """Return a copy of a model that shares all but the scaler; a model without a standard scaler as it is."""
+    inner = model.model if isinstance(model, CoarserStepAdapter) else model
+    if not isinstance(getattr(inner, "scaler", None), StandardScaler):
+        return model
+    other = copy.copy(inner)
+    other._modules = {**inner._modules, "scaler": scaler}
+    return CoarserStepAdapter(other, model.steps) if isinstance(model, CoarserStepAdapter) else other
 
 
 def social_forecaster(

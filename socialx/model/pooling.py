@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,6 +38,7 @@ DENSE_UP_TO = 20
 # B H N^2 numbers: no more than the keys, the values and a gradient that gathering holds, B N K E each.
 CUDA_DENSE_UP_TO, GATHERED_TABLES = 40, 3
 OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
+FAR_RADII = 5.0  # first radii, to which farther offsets are shortened: METR-LA and PEMS-BAY-74 have none
 
 
 def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int) -> Tensor:
@@ -83,7 +85,9 @@ class Geometry(nn.Module):
         self.register_buffer("distance", torch.from_numpy(neighbours.distance).float(), persistent=False)
         # In units of the first radius, so that the weights that read them start at a sensible size.  But at least of
         # 1 km, over which the gate falls: in smaller units what is far would count more by its offset than it fades.
+        # A far offset is shortened: a trained bias can grow faster with the distance than the gate falls.
         offsets = neighbours.offsets / max(gate_radius_km, 1.0)
+        offsets = offsets / np.maximum(np.linalg.norm(offsets, axis=-1, keepdims=True) / FAR_RADII, 1.0)
         self.register_buffer("offsets", torch.from_numpy(offsets).float(), persistent=False)
         # Logarithms keep both positive.  beta starts at 1/km: the gate falls from 0.73 to 0.27 within 1 km of r.
         trained = learnable and self.soft

@@ -22,7 +22,7 @@ from socialx.core.batch import Batch, Target
 from socialx.data.calendar import DAY_S
 from socialx.files.store.time_axis import as_text
 from socialx.scoring.difference import confidence_interval
-from socialx.scoring.intervals import ConformalIntervals
+from socialx.scoring.intervals import Intervals
 
 LEVEL = 0.5
 LEAST_OF_SENSOR, LEAST_OF_NETWORK = 0.2, 0.47  # coverage on a day; upper end over a week
@@ -65,7 +65,7 @@ class Drift:
 class DailyCoverage:
     """Running sums over covered observations by day and sensor, on the device."""
 
-    def __init__(self, intervals: ConformalIntervals, days: np.ndarray, device: torch.device) -> None:
+    def __init__(self, intervals: Intervals, days: np.ndarray, device: torch.device) -> None:
         """Start at 0.  intervals: for these sensors.  days int64 [W]: first forecast day by window, in loader order."""
         self.intervals = intervals
         self.days, day_index = np.unique(days, return_inverse=True)
@@ -77,7 +77,7 @@ class DailyCoverage:
         """Add the next forecast [B,P,N,G] (P steps, G targets); windows that pad the last batch drop out."""
         day_index = self.day_index[self.seen : self.seen + len(forecast)]
         self.seen += len(day_index)
-        low, high = (end[: len(day_index), ..., 0] for end in self.intervals.apply(forecast, LEVEL))
+        low, high = (end[: len(day_index), ..., 0] for end in self.intervals.apply(forecast, LEVEL, batch.origin))
         truth, valid = (values[: len(day_index), ..., 0] for values in (target.values, target.valid))
         inside = valid & (low <= truth) & (truth <= high)
         error = torch.where(valid, (forecast[: len(day_index), ..., 0] - truth).abs(), 0.0)

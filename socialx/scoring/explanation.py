@@ -94,6 +94,7 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
         mae = "" if explanation.mae is None else f": MAE {explanation.mae:.3f} {explanation.unit}"
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
         times = "" if explanation.times is None else f", {explanation.times[0][:16]} to {explanation.times[1][:16]}"
+        times += f" ({zone})" if times and (zone := explanation.protocol.clock.name) else ""
         target = explanation.target.replace("_", " ")
         headline(figure, f"{name}{mae}", f"{target}, {explanation.split} windows{times}, {count}")
         _draw_horizon(axes["horizon"], explanation)
@@ -184,7 +185,7 @@ def _draw_hours(axes: Axes, explanation: Explanation) -> None:
     title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
     if explanation.mae is not None:
         axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
-    zone = explanation.protocol.clock
+    zone = explanation.protocol.clock.name
     axes.set(xlabel=f"hour that is forecast{f', {zone}' if zone else ''}", xlim=(0, 24), xticks=range(0, 25, 6))
     plain(axes, "y")
 

@@ -20,9 +20,9 @@ The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level in between g
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -32,11 +32,10 @@ from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import Precision
-from socialx.data.calendar import DAY_S
+from socialx.data.climatology import PastDays
 from socialx.dataset import Dataset
 from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
-from socialx.scoring.free_flow import free_flow_speeds
-from socialx.scoring.last_days import PAST_DAYS, forecast_past
+from socialx.scoring.adaptation import Basis, Past, free_flow_speeds, indices_by
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
@@ -48,7 +47,7 @@ LEAST = 199  # errors needed for level 0.99
 SCORED_LEVELS = (0.5, 0.8, 0.9)
 KEPT_BYTES = 256 << 20  # of errors; a larger split keeps every k-th window
 ENTRY_BYTES = 5  # an error in float32 and its group
-PAST_EVERY_S = 1800  # between forecasts for a file outside the training
+INTERVALS_KEPT = 40  # of different days
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,11 +131,11 @@ class ConformalIntervals(ResultRepr):
             raise SettingsError("", problem, remedy)
         return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
 
-    def apply(self, forecast: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    def apply(self, forecast: Tensor, level: float, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G] (P lead times, G targets) in file units.
 
-        level: share of observations to cover, such as 0.9. Ends for a nonnegative quantity are at least 0. Only the
-        first call waits for the device.
+        level: share of observations to cover, such as 0.9. origin: as in ``DailyIntervals``, without effect here.
+        Ends for a nonnegative quantity are at least 0. Only the first call waits for the device.
         """
         index, forecast = self.level_index(level), forecast.float()
         groups = congestion_groups(forecast, self.free_flow[:-1])
@@ -215,7 +214,7 @@ class SignedErrors:
         self.groups = np.zeros(self.errors.shape, np.uint8)
         self.seen = self.kept = 0
 
-    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+    def update(self, forecast: Tensor, batch: object, target: Target) -> None:
         """Add errors of the next forecast [B,P,N,G] (P steps, G targets).  Raises SocialxError for infinity or NaN."""
         first, most = -self.seen % self.every, len(self.errors) - self.kept  # the rest is padding
         forecast, observed, valid = (
@@ -272,11 +271,11 @@ def fit_intervals(
     precision: Precision,
     protocol: ScoringProtocol,
     weights: str,
-    days: tuple[int, ...] | None = None,
+    days: PastDays | None = None,
 ) -> ConformalIntervals:
     """Return the intervals for a model on the device, from a single pass over the validation split.
 
-    protocol, weights: stored with the intervals. days: in the climatology window, None for all days.
+    protocol, weights: stored with the intervals. days: behind the climatology, None for all days.
     """
     loader = data.loader("validation", batch_size, days=days)
     flow = torch.from_numpy(free_flow_speeds(data))
@@ -285,26 +284,56 @@ def fit_intervals(
     return _intervals_from(errors, data, protocol, weights)
 
 
-def fit_past_intervals(
-    issued: int,
-    model: nn.Module,
-    data: Dataset,
-    batch_size: int,
-    precision: Precision,
-    protocol: ScoringProtocol,
-    weights: str,
-) -> ConformalIntervals | None:
-    """Return intervals for untrained data, from forecasts in the week before the origin ``issued``.
+class DailyIntervals:
+    """Intervals measured in a file by a zero-shot run: for a local day from the mixed forecasts in the week before.
 
-    A forecast starts every half hour and ends before the origin. None for data that begin less than a day before, or
-    too few errors. protocol, weights: stored with the intervals.
+    guess: by basis, the run's stored intervals for this network, where the week has too few observations.
     """
-    flow = free_flow_speeds(data, slice(0, data.rows_until(issued)))
-    errors = SignedErrors(torch.from_numpy(flow), PAST_DAYS * DAY_S // PAST_EVERY_S, data.horizon)
-    for triple in forecast_past(issued, PAST_EVERY_S, model, data, batch_size, precision):
-        errors.update(*triple)
-    enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
-    return _intervals_from(errors, data, protocol, weights) if enough else None
+
+    def __init__(
+        self, past: Past, weights: str, guess: Callable[[Basis], ConformalIntervals], device: torch.device, first: int
+    ) -> None:
+        """weights: fingerprint of the model.  first: the first forecast origin, in seconds."""
+        self.past, self.weights, self.guess, self.device = past, weights, guess, device
+        self.sensors, self.protocol = past.data.sensors.ids, past.file
+        self.first = past.bases([first])[0]
+
+    @property
+    def widest_level(self) -> float:
+        """The highest level with finite bounds at the first origin, or 0."""
+        return self.on(self.first).widest_level
+
+    def measured(self, basis: Basis) -> ConformalIntervals | None:
+        """Return the intervals from the week before a day; None below a day of rows, or too few errors."""
+        return self.past.keep("measured", basis, INTERVALS_KEPT, partial(self._measure, basis))
+
+    def on(self, basis: Basis) -> ConformalIntervals:
+        """Return the intervals for forecasts with a basis."""
+        intervals = self.measured(basis) or self.past.keep("guess", basis, INTERVALS_KEPT, partial(self.guess, basis))
+        return intervals.for_sensors(self.sensors, self.device, self.protocol.targets)
+
+    def apply(self, forecast: Tensor, level: float, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G]; origin int64 [B]: its seconds."""
+        ends = torch.empty(2, *forecast.shape, device=forecast.device)
+        for basis, index in indices_by(self.past.bases(origin.tolist())).items():
+            rows = index.to(forecast.device)
+            ends[:, rows] = torch.stack(self.on(basis).apply(forecast[rows].to(self.device), level)).to(ends.device)
+        return ends[0], ends[1]
+
+    def _measure(self, basis: Basis) -> ConformalIntervals | None:
+        if basis.day is None:
+            return None
+        week = [part for between in (False, True) for part in self.past.past_week(basis.day, between)]
+        flow, leaning = torch.from_numpy(self.past.pace(basis).speeds), self.past.leaning(basis)
+        errors = SignedErrors(flow, max(1, sum(len(part.last) for part in week)), self.protocol.horizon)
+        for forecast, last, usual, truth, valid in week:
+            mixed = forecast if leaning is None else leaning.apply(forecast, last, usual)
+            errors.update(mixed, None, Target(truth, valid))
+        enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
+        return _intervals_from(errors, self.past.data, self.protocol, self.weights) if enough else None
+
+
+Intervals = ConformalIntervals | DailyIntervals
 
 
 def _intervals_from(errors: SignedErrors, data: Dataset, protocol: ScoringProtocol, weights: str) -> ConformalIntervals:
@@ -331,7 +360,7 @@ class Coverage:
 class RunningCoverage:
     """Running sums of coverage and interval width, on the device."""
 
-    def __init__(self, intervals: ConformalIntervals, device: torch.device) -> None:
+    def __init__(self, intervals: Intervals, device: torch.device) -> None:
         """Start at 0.  intervals: for these sensors, on the device; levels 0.5, 0.8 and 0.9 are scored if bounded."""
         self.intervals = intervals
         self.levels = [level for level in SCORED_LEVELS if level <= intervals.widest_level]
@@ -341,7 +370,7 @@ class RunningCoverage:
     def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
         """Add coverage and interval width for the forecast [B,P,N,G] (P steps, G targets) of a batch."""
         for number, level in enumerate(self.levels):
-            low, high = self.intervals.apply(forecast, level)
+            low, high = self.intervals.apply(forecast, level, batch.origin)
             inside = target.valid & (low <= target.values) & (target.values <= high)
             width = torch.where(target.valid, high - low, 0.0)
             sums = [values.sum(dim=(0, 2), dtype=torch.float64) for values in (inside, width, target.valid)]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from socialx import __version__
@@ -19,19 +20,54 @@ from socialx.data.scaler import MeanStd
 from socialx.dataset import Dataset
 from socialx.files.sources.holidays import as_dates
 from socialx.files.sources.positions.neighbours import distances_checksum
-from socialx.files.store.time_axis import is_utc, same_clock
+from socialx.files.store.layout import Sensors
+from socialx.files.store.time_axis import Clock, as_text, is_utc, known_zone, same_clock
 
 AVERAGING = "all valid entries of the whole part at that horizon"
 
+OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
+NOWHERE = ("nan", "nan")  # the place of a sensor without one
 SHOWN = 100  # characters of a difference
 # Facts behind a score that ``compare_rest`` skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
     *("seed", "precision", "socialx", "commit"),  # may differ
     *("scaler", "free_flow", "period", "trained"),  # of the weights and the split
+    "positions",  # unknown to runs of earlier versions
 )
 SPLIT_FIELDS = ("split_method", "windows", "windows_across_gaps", "windows_left_out")
 SPAN_FIELDS = ("first_time", "last_time")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Rows that reached a run's weights: from its own file, a teacher, an ancestor or further data.
+
+    source: a run or a file, in words.  network, positions: as in ScoringProtocol.  first_time, last_time: for training
+    and validation, in ``timezone``; unset where an earlier version left them out.
+    """
+
+    source: str
+    network: str | None = None
+    positions: str | None = None
+    first_time: str | None = None
+    last_time: str | None = None
+    timezone: str | None = None
+
+    def within(self, data: ScoringProtocol, first: int, last: int) -> Seen | None:
+        """Return these rows in the zone of a network's data, if any lie from ``first`` to ``last``, in its seconds.
+
+        Times in an unknown zone are compared as they stand.
+        """
+        if None in (self.network, self.first_time, self.last_time) or not data.same_network(self):
+            return None
+        times = np.array([Clock().seconds(str(time), "start") for time in (self.first_time, self.last_time)])
+        if None not in (known_zone(self.timezone), known_zone(data.timezone)):
+            times = Clock("UTC", data.timezone).local(Clock(self.timezone).utc(times))
+        begin, end = times.tolist()
+        if begin > last or first > end:
+            return None
+        return replace(self, first_time=as_text(begin), last_time=as_text(end), timezone=data.timezone)
 
 
 @dataclass(frozen=True)
@@ -39,7 +75,8 @@ class Trained:
     """Where the scored weights come from: epoch, training data and training machine.
 
     epoch: None for weights saved during the first epoch.  weights: fingerprint.  missing: feature -> missing-value
-    code.  past_days: the model reads the climatology before the origin day in addition to the lookback.
+    code.  past_days: the model reads the climatology before the origin day in addition to the lookback.  seen: rows
+    that reached the weights, of a score those that are scored.
     """
 
     epoch: int | None
@@ -57,6 +94,7 @@ class Trained:
     last_time: str | None = None
     missing: dict[str, float | None] = field(default_factory=dict)
     past_days: bool = False
+    seen: tuple[Seen, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,10 +115,11 @@ class ScoringProtocol:
     """Data, windows, masks, scaler and machine behind a score.
 
     inputs, targets: feature -> unit.  missing: feature -> missing-value code.  checksum: for the observations; network:
-    for the sensor ids; distances: for the file with road distances.  first_time, last_time: in the data's time zone.
-    local_zone: the zone people live by, if times are in UTC. windows_across_gaps: windows kept across a time gap, as in
-    published results; windows_left_out: windows dropped at a gap, by split.  free_flow: target -> network speed.
-    holidays: date -> similar weekday, within the data.  period: scored time span, None for a whole split.
+    for the sensor ids; positions: for their places, if known; distances: for the file with road distances.
+    first_time, last_time: in the data's time zone.  local_zone: the zone people live by, if times are in UTC.
+    windows_across_gaps: windows kept across a time gap, as in published results; windows_left_out: windows dropped at a
+    gap, by split.  free_flow: target -> network speed.  holidays: date -> similar weekday, within the data.  period:
+    scored time span, None for a whole split.
     """
 
     dataset: str
@@ -113,6 +152,7 @@ class ScoringProtocol:
     holidays: dict[str, str] = field(default_factory=dict)
     period: Period | None = None
     trained: dict[str, Trained] = field(default_factory=dict)
+    positions: str | None = None
 
     @classmethod
     def from_data(
@@ -150,8 +190,13 @@ class ScoringProtocol:
             timezone=store.timezone,
             local_zone=store.local_zone,
             free_flow=dict(zip(data.targets, free_flow, strict=True)),
+            positions=positions_checksum(store.sensors),
             holidays=as_dates(data.file_holidays),
         )
+
+    def same_network(self, other: ScoringProtocol | Seen) -> bool:
+        """Return whether both have the same sensors at the same places, whatever the name; unknown places agree."""
+        return self.network == other.network and len({self.positions, other.positions} - {None}) < 2
 
     def with_trained(self, trained: dict[str, Trained], period: Period | None = None) -> ScoringProtocol:
         """Return the protocol with scored weights (model name -> Trained), period, and the first model's scaler."""
@@ -180,6 +225,7 @@ class ScoringProtocol:
         differ += _other_features("targets", self.targets, training.targets)
         if self.step_minutes != training.step_minutes:
             differ.append(f"a step of {self.step_minutes} min, not {training.step_minutes}")
+        self._refuse_other_places(training, run, path, sensor_tables)
         if sensor_tables and self.network != training.network:
             unknown = f", {sample(new)} new to it" if new else ""
             differ.append(f"network {self.network}, not {training.network}{unknown}")
@@ -197,14 +243,15 @@ class ScoringProtocol:
                     remedy = f"train a run on such data: {command}"
             raise SocialxError(path, problem, remedy)
         same: bool | None = True
-        if self.clock != training.clock:
+        here, there = self.clock.name, training.clock.name
+        if here != there:
             times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
             seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-            same = same_clock(self.clock, training.clock, seconds[0], seconds[-1]) if times else None
+            same = same_clock(here, there, seconds[0], seconds[-1]) if times else None
         if not same:  # the climatology is by time of day: in another zone each hour would get that of another hour
-            data_clock, training_clock = (zone or "an unknown zone" for zone in (self.clock, training.clock))
+            data_clock, training_clock = (zone or "an unknown zone" for zone in (here, there))
             clocks = f"the times are of {data_clock}, and {run} was trained on times of {training_clock}"
-            if same is False and self.network == training.network:
+            if same is False and self.same_network(training):
                 remedy = "convert the file again with times of the same clock as in the training"
                 if is_utc(self.timezone) and self.local_zone is None:
                     remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
@@ -215,24 +262,29 @@ class ScoringProtocol:
             if holidays is not None:
                 raise SocialxError(holidays, problem, "write these days as in the training", sample=dates)
             fall_back(path, problem, sample=dates)
-        if self.network == training.network and self.distances != training.distances:
-            along = "other roads" if self.distances else "straight lines"
-            fall_back(run, f"neighbours are chosen along {along}, unlike in the training")
         self.compare_rest(training, run, path, same_missing)
 
+    def _refuse_other_places(self, training: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
+        """Raise SocialxError where weights for single sensors have a run's ids, and other places."""
+        if sensor_tables and self.network == training.network and not self.same_network(training):
+            training_command = Command("train", **{"data.path": path})
+            remedy = "convert the file again with the places of the training"
+            remedy += f", or train a run of this network: {training_command}"
+            raise SocialxError(path, f"the sensors have the ids of {run}, at other places", remedy)
+
     @property
-    def clock(self) -> str | None:
-        """The time zone for days and hours in the data, if known."""
-        return self.local_zone or self.timezone
+    def clock(self) -> Clock:
+        """The clock in the data, and for people, whose days and hours count."""
+        return Clock(self.timezone, self.local_zone)
 
     def align_clock(self, data: ScoringProtocol) -> ScoringProtocol:
         """Return the protocol, without the time span if ``data`` has the network in another zone: not comparable."""
-        other = self.network == data.network and self.timezone != data.timezone
+        other = self.same_network(data) and self.timezone != data.timezone
         return replace(self, first_time=None, last_time=None) if other else self
 
     def other_holidays(self, training: ScoringProtocol) -> list[str]:
         """Return the dates on which two protocols disagree about holidays, within the days that both have."""
-        if self.network != training.network:
+        if not self.same_network(training):
             return []
         first = max(str(self.first_time), str(training.first_time))
         last = min(str(self.last_time), str(training.last_time))
@@ -244,8 +296,12 @@ class ScoringProtocol:
         """Raise SocialxError if data and training differ in the missing-value code; only warn if ``same`` is False.
 
         run, path: model and data, for the texts. The code in the file is applied: only the user knows which code is
-        wrong. Warns if equal observations differ in anything else that scores depend on.
+        wrong. Warns if neighbours are chosen in another way, and if equal observations differ in anything else that
+        scores depend on.
         """
+        if self.same_network(training) and self.distances != training.distances:
+            along = "other roads" if self.distances else "straight lines"
+            fall_back(run, f"neighbours are chosen along {along}, unlike in the training")
         other_zone = SPAN_FIELDS if self.timezone != training.timezone else ()
         same_readings = self.checksum == training.checksum
         crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
@@ -294,6 +350,18 @@ class ScoringProtocol:
 def network_checksum(sensors: Sequence[str]) -> str:
     """Return a short checksum over the sensor ids, in order."""
     return hashlib.sha256("\n".join(sensors).encode()).hexdigest()[:12]
+
+
+def sensor_places(sensors: Sensors) -> dict[str, tuple[str, str]]:
+    """Return sensor places by id, in thousandths of a degree: two networks may share an id."""
+    degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
+    return {name: (f"{lat:.3f}", f"{lon:.3f}") for name, (lat, lon) in zip(sensors.ids, degrees, strict=True)}
+
+
+def positions_checksum(sensors: Sensors) -> str | None:
+    """Return a short checksum over the sensor places, in order, if any sensor has a place."""
+    places = [" ".join(degrees) for degrees in sensor_places(sensors).values()]
+    return None if {*places} <= {" ".join(NOWHERE)} else network_checksum(places)
 
 
 def missing_rule(rules: Mapping[str, float | None]) -> str:

@@ -315,7 +315,8 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         for name, fit in protocol.scaler.items()
     )
     gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
-    local = f", days of {protocol.local_zone}" if protocol.local_zone else ""
+    local = f", times of {protocol.local_zone}" if protocol.local_zone else ""
+    shown = protocol.clock.stored
     lines = [
         f"{protocol.dataset} {targets}{inputs}, {counted(protocol.sensors, 'sensor')}, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
@@ -328,7 +329,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         named = [f"{date} as {like}" for date, like in protocol.holidays.items()]
         lines.insert(3, f"holidays: {sample(named, 5)}")
     if (period := protocol.period) is not None:
-        within = f"within {period.first_time} .. {period.last_time}"
+        within = f"within {shown(period.first_time)} .. {shown(period.last_time)}"
         within += "".join(f" and is in {file}" for file in period.files)
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
@@ -341,9 +342,13 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
             data_span, training_span = (span.first_time, span.last_time), (trained.first_time, trained.last_time)
             if None not in (*data_span, *training_span):
                 (begin, end), (first, last) = map(str, data_span), map(str, training_span)
-                between = f"its data is of {first[:16]} .. {last[:16]}, this of {begin[:16]} .. {end[:16]}: "
+                between = f"its data is of {shown(first)[:16]} .. {shown(last)[:16]}, "
+                between += f"this of {shown(begin)[:16]} .. {shown(end)[:16]}: "
                 seen = "unseen" if last < begin or end < first else seen
             lines[-1] += f", trained on other data ({trained.checksum[:12]}): {between}{seen}"
+        for rows in trained.seen:
+            until = f"had seen these windows until {shown(rows.last_time)}" if rows.last_time else None
+            lines[-1] += f"; {rows.source} {until or 'may have seen these windows'}"
         if other_missing(protocol.missing, trained.missing):
             lines[-1] += f"; in its training missing was {missing_rule(trained.missing)}"
     return lines

@@ -25,13 +25,14 @@ from starlette.types import Receive, Scope, Send
 import socialx
 from socialx.core.errors import SocialxError
 from socialx.drawing.page import digest, files, render
-from socialx.scoring.free_flow import free_flow_speeds
+from socialx.scoring.adaptation import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
 from socialx.serving.latest import LATE_STEPS, Latest, error_text, to_json
 from socialx.serving.posted import CSV, JSON, LastHour, read_issue
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import Band, duration
+from socialx.tasks.opened import Band
+from socialx.tasks.predict import duration
 
 Refusals = dict[int | str, dict[str, Any]]
 EVERY_S = 3.0  # seconds between two checks of data file and run
@@ -108,9 +109,17 @@ class NetworkAnswer(BaseModel):
 Health = create_model("Health", __doc__="State that the server runs.", status=(str, ...), version=(str, ...))
 READY = (
     "State whether the server answers; reason: why the present data file or run is unused, or that the last row is "
-    "late; last_data: age of the last row."
+    "late; last_data: age of the last row; adapted_before: the local day before which rows taught a zero-shot run "
+    "about another network than in training."
 )
-Ready = create_model("Ready", __doc__=READY, ready=(bool, ...), reason=(str, ...), last_data=(str | None, ...))
+Ready = create_model(
+    "Ready",
+    __doc__=READY,
+    ready=(bool, ...),
+    reason=(str, ...),
+    last_data=(str | None, ...),
+    adapted_before=(str | None, ...),
+)
 Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detail=(str, ...))
 
 
@@ -355,7 +364,8 @@ def _add_states(app: FastAPI, service: Service) -> None:
         reason = "; ".join(filter(None, reasons))
         if stopped or stuck:
             reason = "a part of the server has stopped" if stopped else "the model does not answer"
-        content = {"ready": not (stopped or stuck), "reason": reason, "last_data": last_data}
+        adapted = None if latest is None else latest.adapted_before
+        content = {"ready": not (stopped or stuck), "reason": reason, "last_data": last_data, "adapted_before": adapted}
         return Response(to_json(content), 503 if stopped or stuck else 200, media_type=JSON)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})

@@ -21,12 +21,13 @@ from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import JITTER_S, as_text
+from socialx.files.store.time_axis import JITTER_S
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import SHOWN_HISTORIES, Band, age_seconds, find_origins, requested_times
+from socialx.tasks.opened import Band
+from socialx.tasks.predict import SHOWN_HISTORIES, age_seconds, find_origins, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 LATE_STEPS = 3  # a last row older than so many steps is late
@@ -48,7 +49,7 @@ class SensorCurves:
     def curve(self, sensor: str, column: int) -> bytes:
         """Return the content of /curve for a sensor as JSON; column: index of the sensor."""
         lines = {"observed": self.observed.values[:, column, 0], "usual": self.usual[:, column]}
-        times = [as_text(int(second)) for second in self.observed.times.astype(int)]
+        times = self.latest.clock.texts(self.observed.times.astype(np.int64))
         content: dict[str, Any] = {"sensor": sensor, "times": times}
         for name, values in lines.items():
             content[name] = [None if value != value else round(value, 3) for value in values.tolist()]
@@ -82,13 +83,18 @@ class Latest:
         data = self.experiment.data
         stores = {name: open_store(self.path, name).with_sensors(data.sensors.ids) for name in data.stores}
         for store, first in zip(stores.values(), data.stores.values(), strict=True):  # of the kind of the first file
-            names = ("unit", "step_minutes", "timezone", "local_zone", "missing")
-            pairs = {name: (getattr(store, name), getattr(first, name)) for name in names}
+            pairs = {name: (getattr(store, name), getattr(first, name)) for name in ("unit", "step_minutes", "missing")}
+            pairs["local_zone"] = store.clock.name, first.clock.name
             if differ := [f"{name} {new}, not {old}" for name, (new, old) in pairs.items() if new != old]:
                 changed = f"the file is of another kind than at the start ({'; '.join(differ)})"
                 raise SocialxError(store.path, changed, "start the server again")
-        experiment = replace(self.experiment, data=replace(data, stores=stores))
-        context = experiment.data.context(JITTER_S, experiment.data.server_climatology)
+            if store.timezone != first.timezone:  # append met an hour that comes twice: the file is in UTC now
+                self._due.clear()
+        calendar = replace(data.calendar, zone=store.local_clock())
+        experiment = replace(self.experiment, data=replace(data, stores=stores, calendar=calendar))
+        if experiment.past is not None:
+            experiment.past.renew(experiment.data)
+        context = experiment.data.context(JITTER_S)
         issued = find_origins(experiment, context, requested_times(experiment, context))
         earlier = issued - 60 * context.step_minutes * context.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
@@ -99,7 +105,7 @@ class Latest:
         issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL)
+            ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL, torch.from_numpy(issue.time))
             self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
         pairs = zip(issued, values, strict=True)
         forecast, *earlier = (one.forecast(self.run, given, self.band) for one, given in pairs)
@@ -112,12 +118,8 @@ class Latest:
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = to_json({**tenths, "last_observed": readings})
         times, observed = context.excerpt(issue.time, SHOWN_HISTORIES * context.lookback)
-        climatology = (
-            (data.server_climatology or data.rolling_climatology())
-            .lookup(times, np.repeat(issue.time, len(times)))
-            .readings[0, ..., 0]
-        )
-        self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), climatology, forecast, *earlier)
+        usual = data.shared_climatology.lookup(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
+        self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
@@ -143,6 +145,12 @@ class Latest:
         """Seconds since the last row; a file without a zone counts as a day younger, because the hour is a guess."""
         store = self.experiment.data.store
         return max(0, age_seconds(store.timezone, int(store.seconds[-1])) - (0 if store.timezone else DAY_S))
+
+    @property
+    def adapted_before(self) -> str | None:
+        """The local date before whose midnight the forecasts are adapted to another network; None for others."""
+        past = self.experiment.past
+        return past.day_text(int(self.experiment.data.store.seconds[-1])) if past is not None and past.adapts else None
 
     @property
     def late(self) -> bool:

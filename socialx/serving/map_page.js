@@ -428,7 +428,7 @@ function draw() {
 
 // How old the data is, and what is wrong: the same words as in ready.
 async function check() {
-  const state = await get("ready"), zone = network.timezone ? ` (${network.timezone})` : "";
+  const state = await get("ready"), zone = latest.timezone ? ` (${latest.timezone})` : "";
   byId("age").textContent = `Last data: ${state.last_data}, ${clock(0)}${zone}.`
     + (state.reason ? ` ${state.reason[0].toUpperCase()}${state.reason.slice(1)}.` : "");
   byId("age").classList.toggle("late", state.reason !== "");

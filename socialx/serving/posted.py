@@ -16,10 +16,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from socialx.core.errors import ITEM, SocialxError, sample, shortened
+from socialx.data.calendar import DAY_S, shifts
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
-from socialx.files.store.time_axis import JITTER_S, is_skipped, wall_seconds
+from socialx.files.store.time_axis import JITTER_S, Clock, known_zone, read_time
 from socialx.serving.worker import Issue
 from socialx.tasks.build import Experiment
 
@@ -36,7 +37,7 @@ class LastHour(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     times: Times = Field(
-        description="Wall times in the zone of the run, one for each row and a step apart.",
+        description="Local times, or times with their offset from UTC, one for each row and a step apart.",
         examples=[["2012-06-27 07:10", "2012-06-27 07:15"]],
     )
     readings: dict[str, Row] = Field(
@@ -72,10 +73,12 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     columns_by_id = {vdid: column for column, vdid in enumerate(ids)}
     values = np.full((1 + len(times), len(ids), 1), np.nan, np.float32)
     values[1:, [columns_by_id[vdid] for vdid in rows], 0] = numbers
-    values[0] = data.context(JITTER_S, data.server_climatology).latest_before(int(seconds[0]))
+    recent = seconds[0] >= int(data.store.seconds[-1]) - DAY_S  # older days would have the climatology begin anew
+    of_file = data.context(JITTER_S, shared=recent)
+    values[0] = of_file.latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
-    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), rolling=data.server_climatology)
+    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), rolling=of_file.rolling)
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
         raise SocialxError("readings", empty, "send at least one reading")
@@ -115,18 +118,30 @@ def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: st
 
 
 def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
-    """Return wall times as seconds, int64 [T].  Raise SocialxError for uneven steps, or a time that the clock skips."""
-    seconds = np.array([wall_seconds(time, "times", store.timezone) for time in times], np.int64)
-    odd = np.flatnonzero(np.diff(seconds) != 60 * store.step_minutes)
+    """Return times as file seconds, int64 [T].  Raise SocialxError for uneven steps, and times skipped or repeated."""
+    zone, stored = known_zone(store.clock.name), known_zone(store.timezone)
+    step_s, clock = 60 * store.step_minutes, store.clock if zone is None else Clock("UTC", store.clock.name)
+    moments, ways = [read_time(time, "times", zone) for time in times], []
+    if zone is not None and not any(moment.tzinfo for moment in moments):
+        # The steps tell which of two equal wall times is meant.
+        wall = np.array([Clock().seconds(moment, "times") for moment in moments], np.int64)
+        ends = {int(wall[-1] - shifts(zone, wall[-1], fold)) for fold in (0, 1)}
+        ways = [end - step_s * np.arange(len(wall))[::-1] for end in ends]
+        ways = [way for way in ways if np.array_equal(way + shifts(zone, way), wall)]
+    if len(ways) != 1:
+        ways = [np.array([clock.seconds(moment, "times") for moment in moments], np.int64)]
+    (utc,) = ways
+    odd = np.flatnonzero(np.diff(utc) != step_s)
     if len(odd):
         uneven = f"{len(odd)} steps differ from {store.step_minutes} minutes"
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
         raise SocialxError("times", uneven, helps, sample=[pair])
-    if len(skipped := np.flatnonzero(is_skipped(seconds, store.timezone))):
-        absent = f"{len(skipped)} of {len(times)} times are skipped by the clock of {store.timezone}"
-        raise SocialxError("times", absent, "send times with their zone", sample=[times[skipped[0]]])
-    return seconds
+    if zone is None or stored is None:
+        return utc
+    seconds = utc + shifts(stored, utc)
+    back = np.minimum(np.diff(seconds) - step_s, 0)
+    return seconds + np.append(np.cumsum(back[::-1])[::-1], 0)
 
 
 def _from_json(body: bytes) -> Any:

@@ -20,9 +20,8 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import make_band
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import lean_on_naive, load_trained
 from socialx.training.run_folder import find_run_folder, open_run
 
 if TYPE_CHECKING:
@@ -131,12 +130,11 @@ class Served:
 
         version = find_run_folder(self.folder).version
         run = open_run(folder)
-        experiment, trained = load_trained(run, self.layers, split=False, same_missing=self.follow)
-        last = int(experiment.data.store.seconds[-1])
-        experiment, _ = lean_on_naive(experiment, run.protocol, last)
+        opened = open_forecasting(run, self.layers, split=False, same_missing=self.follow)
+        experiment = opened.experiment
         service = make_service(experiment, folder.resolve().name, self.queue)
         if self.interval is not None:
-            service.band = make_band(run, trained, experiment, self.interval, last)
+            service.band = opened.band(self.interval, int(experiment.data.store.seconds[-1]))
         try:
             service.forecast_from_data(self.follow)
         except SocialxError as error:

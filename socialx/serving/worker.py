@@ -20,7 +20,8 @@ from socialx.core.batch import Batch
 from socialx.data.series import ContextReader
 from socialx.forecast.forecast import Forecast
 from socialx.tasks.build import Experiment
-from socialx.tasks.predict import Band, as_forecast
+from socialx.tasks.opened import Band
+from socialx.tasks.predict import as_forecast
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
 Forward = Callable[[Batch], np.ndarray]
@@ -41,7 +42,9 @@ class Issue:
 
     @classmethod
     def ending_at(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
-        """Read the lookback that ends at a forecast origin; time: int64 [1] in seconds."""
+        """Read the lookback until a forecast origin, and adapt the model; time: int64 [1] in seconds."""
+        if experiment.past is not None:
+            experiment.past.prepare(time.tolist())  # not in the thread of the model
         ((_, batch),) = context.batches(time, 1)
         return cls(experiment, context, time, batch)
 

@@ -30,7 +30,7 @@ class SettingsArguments(TypedDict, total=False):
     blocks: int
     slstm_at: int | Sequence[int]
     dropout: float
-    backend: Literal["auto", "reference", "fused", "triton"]
+    backend: Literal["auto", "fused", "reference"]
     encoder_batch: int | None
     activation_checkpointing: bool
     sensor_embedding: bool

@@ -33,6 +33,8 @@ BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
 HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "list all with socialx config"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last marks an argument in a Python call
+# What to write in place of a value that is gone.
+GONE = {"model.backend=triton": "write auto there, which computes the same"}
 _TRAINED = (
     "pooling.neighbours",
     "pooling.adaptive_adjacency_rank",
@@ -367,7 +369,9 @@ def _validate(values: Values) -> Config:
         wrong = [(".".join(map(str, item["loc"][:2])), item["msg"]) for item in error.errors()]
         raise SettingsError.together(
             Message(
-                f"{key} ({values[key].origin})", f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}"
+                f"{key} ({values[key].origin})",
+                f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
+                GONE.get(f"{key}={values[key].value}", ""),
             )
             for key, problem in wrong
         ) from None

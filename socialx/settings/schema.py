@@ -142,10 +142,10 @@ class ModelSettings(Section):
         (1,), "which blocks are sLSTM, from 0; the others are mLSTM. Not set: 1 and 3, as far as there are"
     )
     dropout: float = setting(0.0, "dropout of the encoder and of the social layers", ge=0, lt=1)
-    backend: Literal["auto", "reference", "fused", "triton"] = setting(
+    backend: Literal["auto", "fused", "reference"] = setting(
         "auto",
-        "implementation of the encoder; all compute the same function. auto: triton on CUDA where it can run, else "
-        "fused; reference: the forward pass of the xlstm package",
+        "implementation of the encoder, of the same function. auto: fused, the faster one; reference: the forward pass "
+        "of the xlstm package",
     )
     encoder_batch: int | None = setting(
         None,

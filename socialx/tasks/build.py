@@ -17,7 +17,7 @@ from socialx.core.batch import Batch
 from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
-from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
+from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
 from socialx.data.geo import self_neighbours
 from socialx.data.loaders import Loading
 from socialx.data.scaler import DataSpec, MeanStd
@@ -25,7 +25,7 @@ from socialx.dataset import Dataset, open_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.pooling import Geometry, Social
-from socialx.scoring.free_flow import latest_free_flow
+from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.conflicts import idle_settings, refuse_conflicts
 from socialx.settings.kinds import POOLINGS, CustomModel, find_model
@@ -34,13 +34,17 @@ from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
 
 @dataclass(frozen=True)
 class Experiment:
-    """The start of training or scoring; ``model`` has fresh weights, drawn from ``trainer.seed``."""
+    """The start of training or scoring; ``model`` has fresh weights, drawn from ``trainer.seed``.
+
+    past: the file before each forecast, for an opened zero-shot run; None for others.
+    """
 
     settings: Settings
     precision: Precision
     data: Dataset
     model: nn.Module
     protocol: ScoringProtocol
+    past: Past | None = None
 
 
 def build(
@@ -144,11 +148,11 @@ def _prepare_device(settings: Settings) -> Precision:
     return resolve_precision(settings.trainer.precision, device)
 
 
-def choose_climatology_days(settings: Settings) -> tuple[int | None, ...]:
-    """Return the numbers of climatology days that the model trains with, as in ``Dataset``."""
+def choose_climatology_days(settings: Settings) -> PastDays | None:
+    """Return the days behind the climatology in training, None for a model without one."""
     if not (find_model(settings.model.kind).social and settings.model.climatology):
-        return ()
-    return TRAIN_CLIMATOLOGY_DAYS if settings.model.zero_shot else (None,)
+        return None
+    return ZERO_SHOT_DAYS if settings.model.zero_shot else ALL_DAYS
 
 
 def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:

@@ -14,9 +14,9 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import TRAINED, find_run_folder, lock_run, open_run
+from socialx.training.run_folder import TRAINED, find_run_folder, lock_run
 
 
 @with_help
@@ -40,15 +40,15 @@ def calibrate(
             train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
         with lock_run(folder):  # training is locked out
-            opened = open_run(path)
-            experiment, trained = load_trained(opened, ConfigLayers.from_call(settings, {**sections, "data": data}))
-            if experiment.protocol.step_minutes != opened.protocol.step_minutes:
-                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {opened.protocol.step_minutes}"
+            opened = open_forecasting(path, ConfigLayers.from_call(settings, {**sections, "data": data}))
+            experiment, of_run = opened.experiment, opened.run.protocol
+            if experiment.protocol.step_minutes != of_run.step_minutes:
+                steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.step_minutes}"
                 raise SocialxError(experiment.data.store.path, f"the file has {steps}", "name a file of that step")
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
                 intervals = fit_intervals(
-                    experiment.model, dataset, size, precision, experiment.protocol, trained.weights
+                    experiment.model, dataset, size, precision, experiment.protocol, opened.trained.weights
                 )
             folder.write_intervals(intervals)
         return intervals

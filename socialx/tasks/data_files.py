@@ -210,6 +210,7 @@ def append(
     path: Annotated[str | Path, Help("an HDF5 file that convert wrote", "FILE")],
     data: str | Path | Sequence[str | Path],
     *,
+    fill_gaps: Annotated[bool, Help("fill more than a day without rows with missing values")] = False,
     progress: Callback | None = None,
     **options: Any,
 ) -> appending.AppendResult:
@@ -218,12 +219,12 @@ def append(
     data: tables for the format ``csv``, with the sensors of the file in any order; an absent sensor gets missing
     values.  Sensors that are new to the file need locations in ``meta_csv``.  New rows continue the file, one step
     apart.  Repeated rows with equal values are skipped.  A gap before the first new row is filled with missing values,
-    which a later table may replace.
+    which a later table may replace; more than a day needs ``fill_gaps``.  A repeated hour turns all times into UTC.
 
     The file is always the old or the complete new version.  Raises SocialxError for unsuitable tables.
     """
     with subscribe(progress), _as_file("append", data, options) as (data, options, _):
-        return appending.append(Path(path), ConvertOptions.from_call("append", data, options))
+        return appending.append(Path(path), ConvertOptions.from_call("append", data, options), fill_gaps)
 
 
 @with_help

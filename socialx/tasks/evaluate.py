@@ -20,7 +20,7 @@ from socialx.core.help import END, SPLIT, START, Help, with_help
 from socialx.core.notebook import names_in
 from socialx.core.progress import Callback, subscribe
 from socialx.data.calendar import DAY_S
-from socialx.data.climatology import UNTIL_TRAINED
+from socialx.data.climatology import ALL_DAYS, TRAINED_DAYS, PastDays
 from socialx.files.store.time_axis import Time
 from socialx.forecast.files import READ_SUFFIXES, check_scored, scored_writer
 from socialx.inspection.report import stuck_sensors
@@ -91,11 +91,10 @@ def evaluate(
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
         scored.data.note_clock(by)
-        as_predicted = scored.lean_on_naive()
-        models = (scored.baselines() if baselines else {}) | as_predicted.models()
+        models = (scored.baselines() if baselines else {}) | scored.models()
         saved = {} if save_forecasts is None else {names[0]: _writer(stack, Path(save_forecasts), names[0], scored)}
         compared = names if compare else []
-        scores, beside = _score_models(as_predicted, models, by, compared, intervals, drift, protocols, saved)
+        scores, beside = _score_models(scored, models, by, compared, intervals, drift, protocols, saved)
         protocol = scored.protocol
         results = published_scores(protocol, split) if baselines else ()
         extra = scored.score_climatology_days(days, frozen=bool(results))
@@ -203,16 +202,16 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
             raise SettingsError("", f"{Argument('climatology_days')} needs a climatology, which {run} lacks", helps)
 
 
-def _parse_days(days: int | str | Sequence[int | str]) -> list[int | None]:
-    """Return days from a number or ``0,7,all``; None is all, train is UNTIL_TRAINED. SettingsError for other text."""
+def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:
+    """Return days from a number or ``0,7,all``; also ``train``. Raises SettingsError for other text."""
     several = days if isinstance(days, str) else map(str, days if isinstance(days, Iterable) else [days])
     texts = names_in(several)
-    words = {"all": None, "train": UNTIL_TRAINED}
+    words = {"all": ALL_DAYS, "train": TRAINED_DAYS}
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
             wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"
             raise SettingsError("", wrong, f"use for example {Argument('climatology_days', '0,7,all')}")
-    return [words[text] if text in words else int(text) for text in dict.fromkeys(texts)]
+    return [words[text] if text in words else PastDays((int(text),)) for text in dict.fromkeys(texts)]
 
 
 def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:

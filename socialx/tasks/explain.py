@@ -13,7 +13,7 @@ from socialx.core.errors import Message
 from socialx.core.help import END, RUN, SPLIT, START, Help, with_help
 from socialx.core.progress import Callback, note, subscribe
 from socialx.drawing.map import sensor_places
-from socialx.files.store.time_axis import Time, as_text
+from socialx.files.store.time_axis import Time
 from socialx.scoring.attention_sums import AttentionWeights, LayerWeights, sensor_errors
 from socialx.scoring.explanation import plot_explanation, write_explanation
 from socialx.scoring.metrics import Breakdown
@@ -114,5 +114,5 @@ def make_explanation(
         no_pooling=no_pooling,
         protocol=scored.experiments[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
         references=references or {},
-        times=(as_text(int(first.min())), as_text(int(last.max()))),
+        times=(data.store.clock.text(int(first.min())), data.store.clock.text(int(last.max()))),
     )

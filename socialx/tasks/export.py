@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -34,10 +34,9 @@ from socialx.settings.layers import ARGUMENT, SET, ConfigLayers
 from socialx.settings.schema import Settings, flag_name
 from socialx.tasks.build import Experiment
 from socialx.tasks.export_formats import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.outputs import check_outputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import open_run
 
 # The settings of every exported model; the loader chooses the device.
 KNOWN_DAYS = 20 * 366  # days after the data with known holidays and clock changes
@@ -77,9 +76,9 @@ def export(
     """Write the model of a run to a file that works without socialx: a torch program, ONNX, or weights.
 
     data: a file of the run's network, by default the run's own; a run without weights per sensor can be exported for
-    another network.  A torch program and ONNX forecast exactly as ``predict``, in float32, for any number of windows;
-    docs/export.md lists the inputs.  Raises SettingsError for an unknown format, and SocialxError for an existing
-    output, a missing package, and a model that cannot be exported.
+    another network.  A torch program and ONNX forecast as ``predict`` on the day of the last row, in float32, for any
+    number of windows, but lean on nothing; docs/export.md lists the inputs.  Raises SettingsError for an unknown
+    format, and SocialxError for an existing output, a missing package, and a model that cannot be exported.
     """
     with subscribe(progress):
         path = run.path if isinstance(run, Run) else Path(run)
@@ -97,9 +96,9 @@ def export(
             if key in layers.values and layers.values[key].origin in (flag_name(key), SET, ARGUMENT):
                 raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:
-            opened = open_run(path)
-            experiment, _ = load_trained(opened, layers.over(FIXED), split=False)
-            about = _describe_export(experiment, opened.protocol)
+            opened = open_forecasting(path, layers.over(FIXED), split=False)
+            experiment = replace(opened.experiment, model=opened.at_the_end)
+            about = _describe_export(experiment, opened.run.protocol)
             bar.advance()
             graph = None if kind == "safetensors" else _trace_graph(experiment, kind, path)
             bar.advance()
@@ -128,7 +127,8 @@ def load_model(
     (docs/export.md).  data, settings, sections: as in ``predict``.  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
-    experiment, _ = load_trained(path, ConfigLayers.from_call(settings, {**sections, "data": data}), split=False)
+    layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+    experiment = open_forecasting(path, layers, split=False).experiment
     return export_model(experiment).to(experiment.precision.device).eval()
 
 
@@ -191,7 +191,7 @@ def export_model(experiment: Experiment) -> ExportModel:
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    stats = data.climatology_today if data.train_climatology_days else None
+    stats = data.shared_climatology.today() if data.train_climatology_days else None
     file_days = data.calendar.day(data.store.seconds)
     days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Unpack
 
 import numpy as np
-import torch
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
 from socialx.core.help import INTERVAL, RUN, Help, with_help
@@ -20,17 +19,15 @@ from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
 from socialx.data.source import pages
-from socialx.dataset import Dataset
 from socialx.files.sources.request import parse_freq
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.store import Store
-from socialx.files.store.time_axis import JITTER_S, Time, as_text, known_zone, wall_seconds
+from socialx.files.store.time_axis import JITTER_S, Time, known_zone
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.inspection.checks import NO_READINGS, messages
 from socialx.inspection.report import examine
-from socialx.scoring.intervals import ConformalIntervals
-from socialx.scoring.last_days import PAST_DAYS, LastDays
-from socialx.scoring.protocol import Trained, other_missing
+from socialx.scoring.adaptation import PAST_DAYS
+from socialx.scoring.protocol import other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import sensor_tables
@@ -38,11 +35,12 @@ from socialx.settings.layers import ConfigLayers, command_text, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
+from socialx.tasks.opened import Opened, open_forecasting
 from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
-from socialx.tasks.trained_model import lean_on_naive, load_intervals, load_trained, rescale_to_free_flow, unit_doubts
+from socialx.tasks.trained_model import unit_doubts
 from socialx.tasks.user_data import Data, as_file
-from socialx.training.run_folder import TrainedRun, open_run
+from socialx.training.run_folder import open_run
 
 YEAR_DAYS = 365.25
 DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
@@ -89,11 +87,12 @@ def predict(
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
-        opened = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, opened, ConfigLayers.from_call(settings, sections), table))
+        run_folder = open_run(Path(str(run)))
+        file, named = stack.enter_context(as_file(data, run_folder, ConfigLayers.from_call(settings, sections), table))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
-        experiment, trained = load_trained(opened, layers, split=False)
-        inputs = tuple(list_inputs(named, [opened], [meta_csv]))
+        opened = open_forecasting(run_folder, layers, split=False)
+        experiment, trained = opened.experiment, opened.trained
+        inputs = tuple(list_inputs(named, [run_folder], [meta_csv]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
@@ -102,13 +101,11 @@ def predict(
         with when_memory_runs_out(experiment):
             argument = "at" if at is not None else "start" if start is not None or end is not None else None
             times = requested_times(experiment, context, at, start, end, every)
-            if experiment.settings.model.zero_shot:
-                rescale_to_free_flow(experiment, opened.protocol, int(times[0]))
-            experiment, last_days = lean_on_naive(experiment, opened.protocol, int(times[0]))
-            band = None if interval is None else make_band(opened, trained, experiment, interval, int(times[0]))
+            band = None if interval is None else opened.band(interval, int(times[0]))
             issued = find_origins(experiment, context, times, argument)
+            opened.prepare(issued)
             if context.rolling and not sensor_tables(experiment.settings):
-                _note_zero_shot(opened.named, experiment.data, int(issued[0]), last_days)
+                _note_zero_shot(opened, int(issued[0]))
             with work("predict", len(issued), "forecasts") as bar:
                 for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
                     readings.append(context.count_valid(batch))
@@ -118,11 +115,11 @@ def predict(
         shown = SHOWN_HISTORIES * experiment.data.lookback
         arrays = np.concatenate(readings), np.concatenate(reported), *context.excerpt(issued, shown)
         forecasts = np.concatenate(values)
-        forecast = as_forecast(experiment, str(opened.named), issued, forecasts, *arrays)
+        forecast = as_forecast(experiment, str(run_folder.named), issued, forecasts, *arrays)
         forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
-        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.named}")] if doubt else []
-        asked = unit_doubts(experiment.data.store.path, experiment.protocol, opened.protocol)
+        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {run_folder.named}")] if doubt else []
+        asked = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
         forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
@@ -131,48 +128,21 @@ def predict(
 def find_doubtful_values(store: Store) -> list[Message]:
     """Return messages about values in the last rows that may stand for missing values."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
-    return messages(examine(store.select_rows(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
+    return messages(examine(store.select_rows(slice(-rows, None)), checksum=False), store.path, (*NO_READINGS, "zeros"))
 
 
-@dataclass(frozen=True, eq=False)
-class Band:
-    """The prediction intervals of a run for the sensors in a file, and the requested level."""
-
-    intervals: ConformalIntervals
-    level: float
-
-    def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
-        """Return the forecast with its bounds.  values: model output float32 [W,P,N,G] before clipping at 0."""
-        low, high = self.intervals.apply(torch.from_numpy(values), self.level)
-        return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
-
-
-def _note_zero_shot(run: Path, data: Dataset, issued: int, last_days: LastDays | None) -> None:
+def _note_zero_shot(opened: Opened, issued: int) -> None:
     """Note the climatology days, the errors on the last days of the file, and the command that scores more."""
+    data, past = opened.experiment.data, opened.adapts
     days = data.climatology_days(issued)
     few = f", and forecasts are better with {PAST_DAYS} or more" if days < PAST_DAYS else ""
-    scored = "" if few else Command("evaluate", run, data=data.store.path, baselines=True)
+    scored = "" if few else Command("evaluate", opened.run.named, data=data.store.path, baselines=True)
     note(Message("", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored), detail=not few)
-    if last_days is not None:
-        percent = round(100 * last_days.below_naive)
+    if past is not None and (leaning := past.leaning(past.bases([issued])[0])) is not None:
+        percent = round(100 * leaning.below_naive)
         against = f"{abs(percent)} % {'below' if percent >= 0 else 'above'} the naive forecast"
-        note(Message("", f"on the last {counted(min(days, PAST_DAYS), 'day')} of this file the error was {against}"))
-
-
-def make_band(run: TrainedRun, trained: Trained, experiment: Experiment, level: float, issued: int) -> Band:
-    """Return the prediction intervals of a run for the sensors in an experiment.  Raises an error for another level.
-
-    issued: the first forecast origin, in seconds.
-    """
-    sensors = experiment.data.sensors.ids
-    intervals, words = load_intervals(run, trained, experiment, issued)
-    intervals.level_index(level)
-    if words:
-        note(f"the intervals come from errors on {words}")
-    elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
-        those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
-        note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
-    return Band(intervals.for_sensors(sensors, torch.device("cpu"), experiment.protocol.targets), level)
+        last = f"on the last {counted(min(days, PAST_DAYS), 'day')} of this file before {past.day_text(issued)}"
+        note(Message("", f"{last} the error was {against}"))
 
 
 def as_forecast(
@@ -210,6 +180,7 @@ def as_forecast(
         lookback=data.lookback,
         step_minutes=data.store.step_minutes,
         timezone=data.store.timezone,
+        local_zone=data.store.local_zone,
         run=run,
         dataset=data.store.dataset_name,
         observed=Observed(times.astype("datetime64[s]"), observed),
@@ -229,6 +200,7 @@ def requested_times(
     Raises SettingsError for times outside the file, and SocialxError for a file shorter than one lookback.
     """
     store, step_s = experiment.data.store, 60 * context.step_minutes
+    shown = store.clock.text
     first = int(store.seconds.min()) + (context.lookback - 1) * step_s
     last = int(store.seconds.max())
     if first > last + JITTER_S:
@@ -236,13 +208,13 @@ def requested_times(
         raise SocialxError(store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file")
 
     def within(time: Time | None, argument: str, default: int) -> int:
-        second = default if time is None else wall_seconds(time, argument, store.timezone)
+        second = default if time is None else store.clock.seconds(time, argument)
         if second > last + JITTER_S:
             raise SettingsError("", *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {context.lookback} rows, one lookback, until"
-            earliest = f"use {Argument(argument, as_text(first))} or a later time"
-            raise SettingsError("", f"{fewer} {Argument(argument, as_text(second))}", earliest)
+            earliest = f"use {Argument(argument, shown(first))} or a later time"
+            raise SettingsError("", f"{fewer} {Argument(argument, shown(second))}", earliest)
         return second
 
     if start is None and end is None:
@@ -256,7 +228,7 @@ def requested_times(
         raise SettingsError("", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}")
     begin, until = within(start, "start", first), within(end, "end", last)
     if until < begin:
-        before = f"{Argument('end', as_text(until))} is before the first origin, {as_text(begin)}"
+        before = f"{Argument('end', shown(until))} is before the first origin, {shown(begin)}"
         raise SettingsError("", before, "name a later time, or leave it out")
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
@@ -264,9 +236,10 @@ def requested_times(
 def _late_origin(experiment: Experiment, argument: str, second: int, last: int) -> tuple[str, str]:
     """Return problem and remedy for an origin ``second`` after the last row: the latest origin, or a longer horizon."""
     store, horizon = experiment.data.store, experiment.data.horizon
-    minutes, latest = horizon * store.step_minutes, Argument(argument, as_text(last))
-    reaches = as_text(last + 60 * minutes)
-    ends = f"{store.path} ends at {as_text(last)}, before {Argument(argument, as_text(second))}"
+    shown = store.clock.text
+    minutes, latest = horizon * store.step_minutes, Argument(argument, shown(last))
+    reaches = shown(last + 60 * minutes)
+    ends = f"{store.path} ends at {shown(last)}, before {Argument(argument, shown(second))}"
     ends = f"{ends}, and a forecast from there reaches {minutes} min, to {reaches}"
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
@@ -288,23 +261,24 @@ def find_origins(
     SocialxError for a single lookback without observations.
     """
     store = experiment.data.store
+    shown = store.clock.text
     has_row = context.rows_at(times) >= 0
     if not has_row.any():
         wanted = int(times[0])
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
-        nearest_rows = " or ".join(str(Argument("at", as_text(int(row)))) for row in (*before[-1:], *after[:1]))
-        which = f"at {as_text(wanted)} or any issue time after it" if argument == "start" else f"at {as_text(wanted)}"
+        nearest_rows = " or ".join(str(Argument("at", shown(int(row)))) for row in (*before[-1:], *after[:1]))
+        which = f"at {shown(wanted)} or any issue time after it" if argument == "start" else f"at {shown(wanted)}"
         raise SettingsError("", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
         note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
     issued = times[has_row]
     age_s = age_seconds(store.timezone, int(issued[-1]))
     if argument is None and age_s > DAY_S:
-        note(Message(store.path, f"the last row is {duration(age_s)} old ({as_text(int(issued[-1]))})"))
-    lookback = np.unique(context.seconds_until(issued, context.lookback))
+        note(Message(store.path, f"the last row is {duration(age_s)} old ({shown(int(issued[-1]))})"))
+    lookback = np.unique(issued[:, None] + 60 * context.step_minutes * np.arange(1 - context.lookback, 1))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
-        gap = as_text(int(lookback[rows < 0][0]))
+        gap = shown(int(lookback[rows < 0][0]))
         lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the lookback are not in the file (the first at {gap})"
         note(Message(store.path, f"{lacking}, and count as missing readings"))
     span = (store.seconds >= lookback[0] - JITTER_S) & (store.seconds <= lookback[-1] + JITTER_S)
@@ -312,9 +286,9 @@ def find_origins(
         unfit = f"{counted(odd, 'row is', 'rows are')} off the step of {store.step_minutes} minutes in the lookback"
         note(Message(store.path, f"{unfit}, and left out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
-        until = as_text(int(issued[0]))
+        until = shown(int(issued[0]))
         last = _last_observation(store, int(issued[0]))
-        earlier = "" if last is None else f"use {Argument('at', as_text(last))}, the last observation"
+        earlier = "" if last is None else f"use {Argument('at', shown(last))}, the last observation"
         raise SocialxError(store.path, f"the {context.lookback} rows until {until} hold no observation", earlier)
     return issued
 

@@ -15,15 +15,15 @@ from torch import nn
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
-from socialx.data.climatology import UNTIL_TRAINED
+from socialx.data.climatology import TRAINED_DAYS, PastDays
 from socialx.data.loaders import Loader
 from socialx.data.windows import ALL, SPLITS
 from socialx.dataset import Dataset
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import JITTER_S, Time, as_text, wall_seconds
+from socialx.files.store.time_axis import JITTER_S, Clock, Time, as_text
 from socialx.forecast.files import Scored, read_forecasts
-from socialx.scoring.free_flow import free_flow_speeds
-from socialx.scoring.intervals import ConformalIntervals
+from socialx.scoring.adaptation import free_flow_speeds
+from socialx.scoring.intervals import DailyIntervals, Intervals
 from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.published_rules import RunningWindows
@@ -32,8 +32,8 @@ from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
-from socialx.tasks.trained_model import lean_on_naive, load_intervals, load_trained
-from socialx.training.run_folder import TrainedRun, open_run
+from socialx.tasks.opened import Opened, open_forecasting
+from socialx.training.run_folder import open_run
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ScoredSplit:
     """Windows of a split in time order, with the runs and files of forecasts.
 
     indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
-    split.  experiment: from the first run, or from the file alone.  runs: the opened runs.  recorded: forecasts
+    split.  experiment: from the first run, or from the file alone.  opened: the runs by name.  recorded: forecasts
     from files, float32 [W,P,N,G].
     """
 
@@ -49,9 +49,7 @@ class ScoredSplit:
     indices: np.ndarray
     period: Period | None
     experiment: Experiment
-    runs: dict[str, TrainedRun]
-    experiments: dict[str, Experiment]
-    trained: dict[str, Trained]
+    opened: dict[str, Opened]
     loader: Loader
     recorded: dict[str, np.ndarray]
 
@@ -75,17 +73,20 @@ class ScoredSplit:
         """The forecast origin of each window, int64 [W] in seconds."""
         return self.data.store.seconds[self.data.forecast_rows(self.split, self.indices)[0] - 1]
 
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        """The experiments of the runs by name."""
+        return {name: opened.experiment for name, opened in self.opened.items()}
+
+    @property
+    def trained(self) -> dict[str, Trained]:
+        """What is known of the training of the runs, by name."""
+        return {name: opened.trained for name, opened in self.opened.items()}
+
     def models(self) -> dict[str, nn.Module]:
         """Return the models of runs and files by name."""
         runs = {name: experiment.model for name, experiment in self.experiments.items()}
         return runs | {name: PrecomputedModel(values) for name, values in self.recorded.items()}
-
-    def lean_on_naive(self) -> ScoredSplit:
-        """Let zero-shot runs lean on the last observation, as the days before the first forecast say."""
-        first, leaning = int(self.origins[0]), {}
-        for name, experiment in self.experiments.items():
-            leaning[name] = lean_on_naive(experiment, self.runs[name].protocol, first)[0]
-        return replace(self, experiments=leaning)
 
     def baselines(self) -> dict[str, nn.Module]:
         """Return the baselines for the file by name, on the device."""
@@ -96,22 +97,22 @@ class ScoredSplit:
         means = [self.data.moments[name].mean for name in self.data.targets]
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
 
-    def score_climatology_days(
-        self, choices: Sequence[int | None] = (), frozen: bool = False
-    ) -> dict[str, ModelScores]:
-        """Score the runs with N climatology days before each origin, as in ``Dataset``, by name.
+    def score_climatology_days(self, choices: Sequence[PastDays] = (), frozen: bool = False) -> dict[str, ModelScores]:
+        """Score the runs, which lean on nothing, with N climatology days before each origin, by name.
 
         frozen: also score runs that read a climatology with the climatology from the end of training.
         """
         scores = {}
-        for run, experiment in self.experiments.items():
-            ended = [UNTIL_TRAINED] if frozen and self.trained[run].past_days else []
+        for run, opened in self.opened.items():
+            ended = [TRAINED_DAYS] if frozen and self.trained[run].past_days else []
             for days in dict.fromkeys([*choices, *ended]):
-                labels = {None: "all days", UNTIL_TRAINED: FROZEN}
-                name = f"{run}, {labels[days] if days in labels else counted(days or 0, 'day')}"
-                sums, size = self.scores(), experiment.settings.loader.batch_size
-                loader = self.data.loader(self.split, size, subset=self.indices, days=(days,))
-                run_metrics(experiment.model, loader, experiment.precision, sums, name=f"score {name}")
+                (window,) = days.windows
+                label = "all days" if window is None else counted(window, "day")
+                name = f"{run}, {FROZEN if days.until == 'trained' else label}"
+                sums, experiment = self.scores(), opened.experiment
+                size = experiment.settings.loader.batch_size
+                loader = self.data.loader(self.split, size, subset=self.indices, days=days)
+                run_metrics(opened.alone, loader, experiment.precision, sums, name=f"score {name}")
                 scores[name] = ModelScores.from_scores(sums.compute(), self.protocol)
         return scores
 
@@ -136,11 +137,12 @@ class ScoredSplit:
         borders = {"validation": int(0.7 * rows), "test": rows - int(0.2 * rows)}  # as BasicTS splits them
         return RunningWindows(len(starts), int(np.searchsorted(starts, borders.get(self.split, 0))))
 
-    def intervals(self, run: str) -> ConformalIntervals:
+    def intervals(self, run: str) -> Intervals:
         """Return the prediction intervals of a run for these sensors.  Raises SocialxError for an uncalibrated run."""
-        experiment = self.experiments[run]
-        intervals, _ = load_intervals(self.runs[run], self.trained[run], experiment, int(self.origins[0]))
-        return intervals.for_sensors(self.data.sensors.ids, self.device, experiment.protocol.targets)
+        intervals, _ = self.opened[run].intervals(int(self.origins[0]))
+        if isinstance(intervals, DailyIntervals):
+            return intervals
+        return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
 
 
 def load_scored_split(
@@ -155,22 +157,20 @@ def load_scored_split(
 
     files: forecast files; only windows that all files forecast are scored, and a note states the fraction.  Raises
     SettingsError for an unknown split, a period without windows, and runs with different windows; SocialxError as
-    ``load_trained`` and ``read_forecasts`` do.
+    ``open_forecasting`` and ``read_forecasts`` do.
     """
     if split not in (*SPLITS, ALL):
         raise SettingsError("", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
     if layers.argument("data.days") is not None and (start is not None or end is not None):
         both = f"{Argument('end' if start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("", both, f"leave out {Argument('data.days')}")
-    experiments: dict[str, Experiment] = {}
-    trained: dict[str, Trained] = {}
-    opened = {name: open_run(Path(name)) for name in runs}
-    for name, run in opened.items():
-        experiments[name], trained[name] = load_trained(run, layers, next(iter(experiments.values()), None))
-    several = sorted(
-        experiments.values(), key=lambda experiment_: not experiment_.data.train_climatology_days
-    )  # first those that read the climatology
-    experiment = next(iter(experiments.values()), None) or build(layers.load().in_full_precision())
+    opened: dict[str, Opened] = {}
+    for name, run in {name: open_run(Path(name)) for name in runs}.items():
+        first = next((one.experiment for one in opened.values()), None)
+        opened[name] = open_forecasting(run, layers, first)
+    experiments = [one.experiment for one in opened.values()]
+    several = sorted(experiments, key=lambda one: not one.data.train_climatology_days)  # first those that read it
+    experiment = next(iter(experiments), None) or build(layers.load().in_full_precision())
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)
@@ -193,9 +193,12 @@ def load_scored_split(
         begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
     loader = experiment.data.loader(split, experiment.settings.loader.batch_size, subset=indices)
-    scored = ScoredSplit(split, indices, period, experiment, opened, experiments, trained, loader, recorded)
-    for name, facts in trained.items():
-        if facts.checksum != experiment.protocol.checksum:
+    seen = {name: _select_seen(name, one.trained, experiment, split, indices) for name, one in opened.items()}
+    opened = {name: replace(one, trained=seen[name]) for name, one in opened.items()}
+    scored = ScoredSplit(split, indices, period, experiment, opened, loader, recorded)
+    for name, one in opened.items():
+        one.prepare(scored.origins)
+        if one.trained.checksum != experiment.protocol.checksum:
             _note_seen(name, scored)
     return scored
 
@@ -206,6 +209,7 @@ def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Score
         run=name,
         dataset=data.store.dataset_name,
         timezone=data.store.timezone,
+        local_zone=data.store.local_zone,
         sensors=data.sensors.ids,
         targets=data.targets,
         units=tuple(data.stores[target].unit for target in data.targets),
@@ -221,7 +225,7 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
     there = np.isfinite(values)
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(split)[0] - 1]
-        span = f"{as_text(int(issued.min()))} .. {as_text(int(issued.max()))}"
+        span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
         raise SocialxError(path, f"the file has no forecast in the {split} split ({span})", "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
@@ -247,21 +251,39 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         note(Message("", first, f"add {Argument('data.days', every)} to score all"))
 
 
+def _select_seen(run: str, trained: Trained, experiment: Experiment, split: str, indices: np.ndarray) -> Trained:
+    """Keep the scored rows that a run's teacher, ancestor or further data has seen, with a note on each."""
+    data, protocol = experiment.data, experiment.protocol
+    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(split, indices))
+    begin, end = int(first.min()), int(last.max())
+    spans = (rows if rows.network is None else rows.within(protocol, begin, end) for rows in trained.seen[1:])
+    seen = [rows for rows in spans if rows is not None]
+    for rows in seen:
+        if rows.last_time is not None:
+            _tell_seen(run, data, Clock().seconds(rows.last_time, "start"), f", through {rows.source}")
+    return replace(trained, seen=tuple(seen))
+
+
 def _note_seen(run: str, scored: ScoredSplit) -> None:
     """Note which windows a run may have seen in training, in a file that has grown, and how to exclude seen windows."""
     file, trained = scored.experiment.protocol, scored.trained[run]
     if None in (file.first_time, trained.first_time, trained.last_time):
         return
     step_s, times = (60 * file.step_minutes, (str(file.first_time), str(trained.first_time), str(trained.last_time)))
-    begins, first, last = (wall_seconds(time, "start", None) for time in times)
+    begins, first, last = (Clock().seconds(time, "start") for time in times)
     ends, target = int(scored.data.store.seconds.max()), int(scored.origins.min()) + step_s  # the first that is scored
     if ends < first or max(begins, target) > last:
         return
-    later = last + step_s
-    enough = ends - later >= (file.horizon - 1) * step_s
-    unseen = f"{Argument('split', ALL)} {Argument('start', as_text(later))}"
+    _tell_seen(run, scored.data, last)
+
+
+def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
+    """Note that a run may have seen the windows until ``last``, in file seconds, and how to exclude these."""
+    clock, step_s = data.store.clock, 60 * data.store.step_minutes
+    enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
+    unseen = f"{Argument('split', ALL)} {Argument('start', clock.text(last + step_s))}"
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
-    note(Message(scored.data.store.path, f"{run} may have seen its windows until {as_text(last)}", remedy))
+    note(Message(data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy))
 
 
 def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
@@ -270,7 +292,7 @@ def select_windows(data: Dataset, split: str, start: Time | None, end: Time | No
     None for start or end means the first or last row of the file; without both, all windows are returned and the period
     is None.  Raises SettingsError for a time outside the file, and for a period without windows.
     """
-    seconds = data.store.seconds
+    seconds, shown = data.store.seconds, data.store.clock.text
     first, last = (seconds[rows] for rows in data.forecast_rows(split))  # of each forecast
     if start is None and end is None:
         return np.arange(len(first)), None
@@ -279,16 +301,16 @@ def select_windows(data: Dataset, split: str, start: Time | None, end: Time | No
     for argument, time in (("start", start), ("end", end)):
         if time is None:
             continue
-        second = wall_seconds(time, argument, data.store.timezone)
+        second = data.store.clock.seconds(time, argument)
         if not earliest - JITTER_S <= second <= latest + JITTER_S:
-            rows = f"{data.store.path} has rows from {as_text(earliest)} to {as_text(latest)}, without"
-            nearest = Argument(argument, as_text(earliest if second < earliest else latest))
-            raise SettingsError("", f"{rows} {Argument(argument, as_text(second))}", f"use {nearest}, the nearest")
+            rows = f"{data.store.path} has rows from {shown(earliest)} to {shown(latest)}, without"
+            nearest = Argument(argument, shown(earliest if second < earliest else latest))
+            raise SettingsError("", f"{rows} {Argument(argument, shown(second))}", f"use {nearest}, the nearest")
         begin, until = (second, until) if argument == "start" else (begin, second)
     inside = np.flatnonzero((first >= begin) & (last <= until))
     if not len(inside):
-        problem = f"the {split} split has no forecast within {as_text(begin)} .. {as_text(until)}"
-        forecasts = f"choose times within {as_text(int(first.min()))} .. {as_text(int(last.max()))}"
+        problem = f"the {split} split has no forecast within {shown(begin)} .. {shown(until)}"
+        forecasts = f"choose times within {shown(int(first.min()))} .. {shown(int(last.max()))}"
         more = "" if split == ALL else f", or add {Argument('split', ALL)}"
         raise SettingsError("", problem, forecasts + more)
     return inside, Period(as_text(begin), as_text(until), len(inside))

@@ -21,14 +21,17 @@ from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import holiday_file
-from socialx.scoring.protocol import ScoringProtocol
+from socialx.model.forecaster import with_scaler
+from socialx.scoring.adaptation import latest_free_flow, scaler_for
+from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, sensor_places
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import CustomModel, find_model
 from socialx.settings.layers import Config, ConfigLayers, differences, flat, invariants, run_settings, sees_gpu, to_yaml
 from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.trained_model import load_run_settings, load_start_weights, load_trained, rescale_to_free_flow
+from socialx.tasks.opened import open_forecasting
+from socialx.tasks.trained_model import load_run_settings, load_start_weights
 from socialx.training.learner import Learner
 from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
@@ -219,10 +222,9 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         with group.all_or_none():
             networks = [experiment, *load_extra_networks(experiment)]
             loader, validation = make_loaders(networks, group, shard)
-            holidays, climatology = (
-                holiday_file(effective.data.holidays),
-                data.climatology_today if data.train_climatology_days and not old else None,
-            )
+            seen = () if old else find_seen_rows(networks)
+            holidays = holiday_file(effective.data.holidays)
+            climatology = data.shared_climatology.today() if data.train_climatology_days and not old else None
             learner = make_learner(experiment, len(loader), group)
             run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes=group.is_rank_zero))
             stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
@@ -234,7 +236,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
             else:
                 facts = (experiment.protocol, data.sensors.ids, group.job, invariants(effective), holidays, climatology)
-                run.write_start(to_yaml(effective), plan.origin, precision, *facts)
+                run.write_start(to_yaml(effective), plan.origin, precision, *facts, seen, sensor_places(data.sensors))
         group.broadcast(experiment.model.state_dict().values())
         emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
@@ -260,11 +262,9 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
 
 def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
     """Return the training loader.  shard: windows per shard in the epoch order; None: as the data set chooses."""
-    settings, train_climatology_days = experiment.settings, experiment.data.train_climatology_days
+    settings, days = experiment.settings, experiment.data.train_climatology_days
     size, seed = settings.loader.batch_size, settings.trainer.seed
-    return experiment.data.loader(
-        "train", size, True, seed, shard=shard, share=group.share, days=train_climatology_days
-    )
+    return experiment.data.loader("train", size, True, seed, shard=shard, share=group.share, days=days)
 
 
 def load_extra_networks(experiment: Experiment) -> list[Experiment]:
@@ -273,7 +273,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     Speeds are read in the unit of the first file, in which errors count.  Raises SocialxError for a file with another
     time step, and for repeated sensors.
     """
-    others, networks = [], {experiment.data.store.path: _sensor_locations(experiment)}
+    others, networks = [], {experiment.data.store.path: sensor_places(experiment.data.sensors)}
     units = {**experiment.protocol.inputs, **experiment.protocol.targets}
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
@@ -282,26 +282,54 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )
-        locations = _sensor_locations(other)
+        locations = sensor_places(other.data.sensors)
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
                 problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
                 raise SocialxError(path, problem, "name each network once", sample=shared)
         networks[path] = locations
         other.data.note_clock()
-        rescale_to_free_flow(other, experiment.protocol)
-        other.model.to(other.precision.device)
-        others.append(other)
+        speeds = dict(zip(other.data.targets, latest_free_flow(other.data)[0].T, strict=True))
+        model = with_scaler(other.model, scaler_for(experiment.protocol, other.protocol, speeds))
+        others.append(replace(other, model=model.to(other.precision.device)))
     for other in others:
         note(f"also training on {other.data.store.path} ({counted(len(other.data.sensors.ids), 'sensor')})")
     return others
 
 
-def _sensor_locations(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    """Return sensor locations by id, in thousandths of a degree: two networks may share an id."""
-    sensors = experiment.data.sensors
-    degrees = zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
-    return {name: tuple(f"{degree:.3f}" for degree in pair) for name, pair in zip(sensors.ids, degrees, strict=True)}
+def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
+    """Return the rows that reach a training's weights: from its files, its teachers and the run it starts from.
+
+    networks: in the training, its own first.  A note tells which rows lie in the test split of its own file.
+    """
+    first, *others = networks
+    seen = [_find_rows(first, OWN_DATA), *(_find_rows(other, str(other.data.store.path)) for other in others)]
+    trainer, data = first.settings.trainer, first.data
+    for kind, name in [*(("teacher", name) for name in trainer.teacher), ("start", trainer.init_from)]:
+        if name:
+            rows = open_run(Path(name)).seen
+            seen += [replace(span, source=f"the {kind} {name}{_behind(span)}") for span in rows]
+    if data.windows and len(data.windows.split("test")):
+        begin, end = (int(data.store.seconds[rows]) for rows in (data.forecast_rows("test")[0][0], -1))
+        for span in seen[1:]:
+            if within := span.within(first.protocol, begin, end):
+                until = data.store.clock.stored(str(within.last_time))
+                problem = f"{span.source} has seen the test split of this file, until {until}"
+                note(Message(data.store.path, problem, "score later rows, or train without these weights"))
+    return seen
+
+
+def _find_rows(experiment: Experiment, source: str) -> Seen:
+    """Return the training and validation rows in a file; the last horizon lies in the next split's windows too."""
+    data, protocol = experiment.data, experiment.protocol
+    windows = [data.forecast_rows(split)[0] for split in ("train", "validation")]
+    last = int(max(rows.max() for rows in windows if len(rows)))
+    times = (data.store.timestamps[0].decode(), data.store.timestamps[last].decode())
+    return Seen(source, protocol.network, protocol.positions, *times, protocol.timezone)
+
+
+def _behind(seen: Seen) -> str:
+    return "" if seen.source == OWN_DATA else f" ({seen.source})"
 
 
 def make_loaders(
@@ -336,7 +364,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
         if differ := differences(settings, teacher):
             problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
             raise SettingsError("", problem, "name runs of the same windows")
-        teachers.append(load_trained(run, layers, experiment)[0])
+        teachers.append(open_forecasting(run, layers, experiment).experiment)
     if not teachers:
         return experiment
     return replace(experiment, data=experiment.data.with_teacher_forecasts(_mean_forecasts(teachers)))
@@ -426,15 +454,12 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
 
 
 def describe_compute(experiment: Experiment, processes: int = 1) -> str:
-    """Return which implementation runs on the GPU, with the reason if a faster implementation is unavailable."""
+    """Return what computes a step: the encoder, recordings or why there are none, and the precision of products."""
     settings = experiment.settings
     text = str(settings.model.kind)
     if find_model(settings.model.kind).social:
-        text = f"encoder {settings.model.encoder}"
-        if settings.model.encoder == "xlstm":
-            with experiment.precision.autocast():
-                backend, reason = experiment.model.encoder.choice(experiment.precision.device)  # type: ignore[operator, union-attr]
-            text = f"encoder {backend}{f' ({reason})' if reason else ''}"
+        backend = {"auto": "fused"}.get(settings.model.backend, settings.model.backend)
+        text = f"encoder {backend if settings.model.encoder == 'xlstm' else settings.model.encoder}"
     if settings.trainer.cuda_graph == "auto":
         reason = cuda_graph_blocker(experiment, processes)
         text += f", steps {f'not recorded ({reason})' if reason else 'recorded as CUDA graphs'}"

@@ -1,67 +1,49 @@
-"""A run folder -> the trained model for a data file: the start of every task that uses a run.
-
-A zero-shot model takes half the freeway speed for congestion and forecasts its end, yet on city streets that speed is
-free flow.  Mean and deviation of such a network are therefore the training statistics times the free-flow ratio,
-rounded to the fourth root of 2, so that a network within 9 % keeps the training statistics.
-"""
-
-# Shape letters: N sensors, F inputs, G targets
+"""A run folder -> the trained model in the units of a data file; ``opened.py`` makes it forecast."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
 from socialx.data.climatology import DailyStats
-from socialx.data.scaler import MeanStd, StandardScaler
-from socialx.files.store.quantities import KMH, ratio_of_units
+from socialx.data.scaler import MeanStd
+from socialx.files.store.quantities import ratio_of_units
 from socialx.files.store.store import Store, open_store
-from socialx.model.forecaster import CoarserStepAdapter
-from socialx.model.state import check_state, select_sensor_weights, starting_state
-from socialx.scoring.free_flow import free_flow_speeds, latest_free_flow
-from socialx.scoring.intervals import ConformalIntervals, fit_past_intervals
-from socialx.scoring.last_days import PAST_DAYS, LastDays, LeaningModel
-from socialx.scoring.protocol import ScoringProtocol, Trained, network_checksum
+from socialx.model.state import select_sensor_weights, starting_state
+from socialx.scoring.adaptation import ratios_there, scaler_for, speed_ratios, units_there
+from socialx.scoring.protocol import NOWHERE, ScoringProtocol, sensor_places
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import Config, ConfigLayers, differences
 from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
-from socialx.training.run_folder import RunWeights, TrainedRun, open_run
+from socialx.training.run_folder import RunWeights, TrainedRun
 
 MOST_STEP_MINUTES = 15  # the longest file step that a run with a shorter step forecasts
 
 
 def adapt_to_file(
-    experiment: Experiment, state: dict[str, Tensor], run: ScoringProtocol
+    state: Mapping[str, Tensor], run: ScoringProtocol, file: ScoringProtocol, free_flow: Mapping[str, float]
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Rescale a run's scaler statistics to the units and free-flow speed of a file; return weights and protocol.
+    """Return the weights and protocol of a run in the units of a file, at a free-flow speed of each target.
 
-    Every other weight acts on normalised observations.  On another network the missing-value rule comes from the file.
+    Every weight but the scaler acts on normalised observations.  On another network the missing-value rule comes from
+    the file.
     """
-    file, changed, units, ratios = experiment.protocol, {}, {}, {}
-    for name, of_file, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
-        units[name] = {
-            key: of_file[key] if {of_file.get(key), unit} <= {*KMH} else unit for key, unit in of_run.items()
-        }
-        for key, unit in units[name].items():
-            ratios[key] = ratio_of_units(of_run[key], unit) * free_flow_ratio(file, run, key)
-        for part in (f"scaler.{name}_mean", f"scaler.{name}_std"):
-            if part in state:  # weights are checked later
-                changed[part] = state[part] * torch.tensor([ratios[key] for key in of_run])
+    ratios, scaler = ratios_there(run, file, free_flow), scaler_for(run, file, free_flow).state_dict(prefix="scaler.")
     moments = {
-        key: MeanStd(moment.mean * ratios.get(key, 1.0), moment.std * ratios.get(key, 1.0))
-        for key, moment in run.scaler.items()
+        name: MeanStd(moment.mean * float(ratios.get(name, 1.0)), moment.std * float(ratios.get(name, 1.0)))
+        for name, moment in run.scaler.items()
     }
-    missing = run.missing if file.network == run.network else file.missing
-    fits = replace(run, inputs=units["input"], targets=units["target"], missing=missing, scaler=moments)
-    return {**state, **changed}, fits
+    units = [units_there(*pair) for pair in ((run.inputs, file.inputs), (run.targets, file.targets))]
+    missing = run.missing if file.same_network(run) else file.missing
+    fits = replace(run, inputs=units[0], targets=units[1], missing=missing, scaler=moments)
+    return {**state, **{name: tensor for name, tensor in scaler.items() if name in state}}, fits
 
 
 def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
@@ -88,7 +70,7 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     SocialxError for unsuitable data or weights.
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
-    state, fits = adapt_to_file(experiment, weights.state, run.protocol)
+    state, fits = adapt_to_file(weights.state, run.protocol, experiment.protocol, experiment.protocol.free_flow)
     experiment.protocol.refuse_other(fits, run.path, data.store.path, False)
     sensors = run.sensors or ()
     settings, indices = experiment.settings, match_sensors(data.sensors.ids, sensors)
@@ -107,57 +89,13 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
 
-def load_intervals(
-    run: TrainedRun, trained: Trained, experiment: Experiment, issued: int
-) -> tuple[ConformalIntervals, str]:
-    """Return the prediction intervals of a run for a file, and words for intervals from elsewhere.
-
-    On the calibrated network and step these are the stored intervals, and the words are empty.  Elsewhere a zero-shot
-    run measures the errors of its forecasts in the week before the second ``issued``; with too few observations the
-    stored intervals are a first guess.  Raises SocialxError for an uncalibrated run.
-    """
-    data, protocol = experiment.data, experiment.protocol
-    calibrated = run.read_intervals(trained.weights) if run.intervals.exists() else None
-    here = calibrated and (network_checksum(calibrated.sensors), calibrated.protocol.step_minutes)
-    elsewhere = experiment.settings.model.zero_shot and here != (protocol.network, protocol.step_minutes)
-    if elsewhere:
-        size = experiment.settings.loader.batch_size
-        week = fit_past_intervals(issued, experiment.model, data, size, experiment.precision, protocol, trained.weights)
-        if week is not None:
-            days = counted(min(data.climatology_days(issued), PAST_DAYS), "day")
-            return week, f"the last {days} of {data.store.path}"
-    calibrated = calibrated or run.read_intervals(trained.weights)
-    ratios = [free_flow_ratio(protocol, calibrated.protocol, name) for name in protocol.targets]
-    if not elsewhere:
-        return calibrated.rescale(ratios), ""
-    flow = free_flow_speeds(data, slice(0, data.rows_until(issued)))
-    guess = f"{calibrated.protocol.dataset}, where {run.named} was calibrated, as a first guess"
-    few = f"{data.store.path} has too few readings of the week before"
-    return calibrated.for_network(data.sensors.ids, flow, ratios, protocol), f"{guess}: {few}"
-
-
-def lean_on_naive(experiment: Experiment, run: ScoringProtocol, before: int) -> tuple[Experiment, LastDays | None]:
-    """Let a zero-shot model lean on the last observation where the errors in the last days of the file say so.
-
-    before: second at which the last days end.  The errors are returned too; None for other models, on the network of
-    the training, and without past days.
-    """
-    if not experiment.settings.model.zero_shot or experiment.protocol.network == run.network:
-        return experiment, None
-    size, precision = experiment.settings.loader.batch_size, experiment.precision
-    last_days = LastDays.measure(before, experiment.model, experiment.data, size, precision)
-    if last_days is None:
-        return experiment, None
-    return replace(experiment, model=LeaningModel(experiment.model, last_days.shares.to(precision.device))), last_days
-
-
 def match_sensors(ids: Sequence[str], sensors: Sequence[str]) -> list[int]:
     """Return the index of each file sensor in a run, or -1 for a new sensor."""
     index_by_id = {name: number for number, name in enumerate(sensors)}
     return [index_by_id.get(name, -1) for name in ids]
 
 
-def _align_sensors(
+def align_sensors(
     state: dict[str, Tensor], ids: Sequence[str], sensors: Sequence[str], run: Path, file: Path
 ) -> dict[str, Tensor]:
     """Return a run's weights in the sensor order of a file, with a note on new sensors.
@@ -200,7 +138,7 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
     raise SocialxError(path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}")
 
 
-def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
+def note_left_out(run: TrainedRun, experiment: Experiment) -> None:
     """Note the sensors of a file that a run leaves out."""
     store, kept_ids = experiment.data.store, {*experiment.data.sensors.ids}
     ids = open_store(store.path, store.feature).sensors.ids
@@ -210,11 +148,16 @@ def _note_left_out(run: TrainedRun, experiment: Experiment) -> None:
         note(Message(store.path, problem, remedy, new))
 
 
-def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
-    """Add the stored climatology of a run to the data, in file units."""
+def add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
+    """Add the stored climatology of a run to the data, in file units; a sensor is its id and its place."""
     indices, units = match_sensors(experiment.data.sensors.ids, run.sensors or ()), run.protocol.targets
+    for number, (name, degrees) in enumerate(sensor_places(experiment.data.sensors).items()):
+        if len({degrees, (run.places or {}).get(name, degrees)} - {NOWHERE}) > 1:
+            indices[number] = -1
+    unknown = run.places is None and not experiment.protocol.same_network(run.protocol)
     if (
-        not experiment.data.train_climatology_days
+        unknown
+        or not experiment.data.train_climatology_days
         or max(indices) < 0
         or len(climatology.sums[0]) != experiment.data.network.slots
     ):
@@ -225,7 +168,7 @@ def _add_climatology(experiment: Experiment, run: TrainedRun, climatology: Daily
     )
 
 
-def _adapt_and_check(
+def adapt_and_check(
     run: TrainedRun, experiment: Experiment, state: dict[str, Tensor], tied: bool, same_missing: bool
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
     """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
@@ -233,13 +176,13 @@ def _adapt_and_check(
     for message in unit_doubts(file, protocol, fits):
         note(message)
     if experiment.settings.model.zero_shot:
-        state, fits = adapt_to_file(experiment, state, replace(fits, step_minutes=protocol.step_minutes))
+        state, fits = adapt_to_file(state, replace(fits, step_minutes=protocol.step_minutes), protocol, {})
     new = [vdid for vdid in experiment.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
     protocol.refuse_other(fits, run.named, file, tied, same_missing, new=new)
     return state, fits.align_clock(protocol)
 
 
-def _build_for_run(
+def build_for_run(
     run: TrainedRun, layers: ConfigLayers, first: Experiment | None, split: bool
 ) -> tuple[Experiment, RunWeights, DailyStats | None]:
     """Build the experiment of a run with fresh weights, and return stored weights and climatology too."""
@@ -266,60 +209,6 @@ def _build_for_run(
     return experiment, weights, climatology
 
 
-def load_trained(
-    run: Path | TrainedRun,
-    layers: ConfigLayers,
-    first: Experiment | None = None,
-    *,
-    split: bool = True,
-    same_missing: bool = False,
-) -> tuple[Experiment, Trained]:
-    """Load a run with trained weights on the device, and describe its training.
-
-    first: the experiment of a run loaded before, whose data is reused. split: cut the file into splits; False takes the
-    whole file and matches sensors by id. same_missing: refuse another missing-value rule, which is otherwise noted.
-    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
-    """
-    run = open_run(run) if isinstance(run, Path) else run
-    experiment, weights, climatology = _build_for_run(run, layers, first, split)
-    settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
-    free = takes_new_sensors(settings) and run.sensors is not None
-    tied = sensor_tables(settings) and not free
-    if layers.data is None and experiment.protocol.checksum != run.protocol.checksum:
-        refuse_other_file(run, experiment.data.stores)
-    if tied and not split:
-        _note_left_out(run, experiment)
-    state, fits = _adapt_and_check(run, experiment, weights.state, tied, same_missing)
-    if not split:
-        experiment.data.note_clock()
-    if free:
-        state = _align_sensors(state, ids, run.sensors or (), run.named, file)
-    if climatology and (tied or free or fits.dataset == experiment.protocol.dataset):  # with tables another is refused
-        experiment = _add_climatology(experiment, run, climatology)
-    try:
-        check_state(experiment.model, state)
-    except ValueError as error:
-        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "train again") from None
-    experiment.model.load_state_dict(state)
-    finer = 1
-    if settings.model.zero_shot:
-        rescale_to_free_flow(experiment, run.protocol)
-        finer = experiment.data.store.step_minutes // run.protocol.step_minutes
-    model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model
-    model.to(experiment.precision.device)
-    parameters = sum(p.numel() for p in experiment.model.parameters())
-    shared = {field.name: getattr(fits, field.name) for field in fields(Trained) if hasattr(fits, field.name)}
-    past = getattr(experiment.model, "climatology", None) is not None
-    return replace(experiment, model=model), Trained(
-        **shared, epoch=weights.epoch, parameters=parameters, weights=weights.fingerprint, past_days=past
-    )
-
-
-def free_flow_ratio(file: ScoringProtocol, run: ScoringProtocol, target: str) -> float:
-    """Return file / training free-flow ratio, rounded; 1 for the training network and for other quantities."""
-    return float(_rounded_ratios(np.array(file.free_flow.get(target, 0.0)), file, run, target))
-
-
 def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
     """Return a question for each speed whose free flow suggests the other unit.
 
@@ -328,52 +217,12 @@ def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list
     messages = []
     for name, unit in file.targets.items():
         other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
-        ratio = float(_speed_ratios(np.array(file.free_flow.get(name, 0.0)), file, run, name))
+        ratio = float(speed_ratios(file.free_flow.get(name, 0.0), file, run, name))
         off, off_in_other = (abs(np.log2(value)) for value in (ratio, ratio * ratio_of_units(other, unit)))
-        if off > 0.5 and (off_in_other < 0.25 or file.network == run.network):
+        if off > 0.5 and (off_in_other < 0.25 or file.same_network(run)):
             asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
             flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
             helps = f"convert again with {Argument('units', unsaid)} if so, or give a frame in {unit}"
             messages.append(Message(path, problem, helps))
     return messages
-
-
-def _speed_ratios(free_flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
-    """Return free_flow (file speeds, any shape) / the trained network's speed of a target; 1 without either speed."""
-    units, trained_flow = ((file.targets.get(target, ""), run.targets.get(target, "")), run.free_flow.get(target, 0.0))
-    if trained_flow <= 0 or not {*units} <= {*KMH}:
-        return np.ones_like(free_flow)
-    return np.where(free_flow > 0, free_flow * ratio_of_units(*units) / trained_flow, 1.0)
-
-
-def _rounded_ratios(free_flow: np.ndarray, file: ScoringProtocol, run: ScoringProtocol, target: str) -> np.ndarray:
-    """Return ``_speed_ratios`` rounded to a power of a fourth root of 2, any shape; 1 for the training network."""
-    ratios = _speed_ratios(free_flow, file, run, target)
-    return np.ones_like(ratios) if file.network == run.network else 2.0 ** (np.round(4 * np.log2(ratios)) / 4)
-
-
-def rescale_to_free_flow(experiment: Experiment, run: ScoringProtocol, before: int | None = None) -> None:
-    """Set mean and deviation [N,F] of a model from its training statistics and each sensor's free-flow ratio.
-
-    run: the protocol of the run.  before: the free flow is measured in the 28 days until this second; None: until
-    the training rows end.  With less than a day all sensors share the network ratio, because an hour of congestion is
-    not free flow.  A note is written where most ratios differ from 1.
-    """
-    file, data, model = experiment.protocol, experiment.data, getattr(experiment.model, "model", experiment.model)
-    scaler = getattr(model, "scaler", None)
-    if file.network == run.network or not isinstance(scaler, StandardScaler):  # or a model of the user's own
-        return
-    (speeds, network), ratios = latest_free_flow(data, before), {}
-    for index, name in enumerate(data.targets):
-        ratios[name] = _rounded_ratios(speeds[:, index], file, run, name)
-        if before is None and 2 * (changed := int((ratios[name] != 1).sum())) > len(speeds):
-            flows = f"{network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
-            problem = f"{name} in free flow is {flows}, here and in the training"
-            note(Message(data.store.path, f"{problem}, so {counted(changed, 'sensor is', 'sensors are')} rescaled"))
-    for part, units, of_run in (("input", file.inputs, run.inputs), ("target", file.targets, run.targets)):
-        columns = [ratios.get(name, np.ones(len(speeds))) * ratio_of_units(of_run[name], units[name]) for name in units]
-        for moment in ("mean", "std"):
-            moments = [getattr(run.scaler[name], moment) for name in units]
-            old = getattr(scaler, f"{part}_{moment}")
-            setattr(scaler, f"{part}_{moment}", torch.from_numpy(np.stack(columns, axis=-1) * moments).to(old))

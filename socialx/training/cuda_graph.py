@@ -1,6 +1,6 @@
 """Training steps as CUDA graphs, one per shape: the host hands over a batch and launches once.
 
-Small models are bound by launches: 700 to 3,000 kernels at about 5 us each (docs/performance.md).  The device work of a
+Small models are bound by launches: 600 to 3,000 kernels at about 5 us each (docs/performance.md).  The device work of a
 step is recorded once and replayed, and examples are copied into the buffers that the recording reads.  For a series on
 the device the recording gathers the windows, and only row numbers are copied.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,19 +31,18 @@ class CapturedStep:
     work: the whole device work of a step, without host values, because a replay repeats the recorded values.  ``work``
     reads the same buffers before the recording too, because other strides would make a compiled model compile again,
     which a recording cannot hold.  record: makes the recording.  recover: restores the host side after a half-recorded
-    step.  After a failed recording ``CapturedStep`` warns once and runs every step unrecorded.
+    step.  After a failed recording ``CapturedStep`` warns once, and nothing is recorded again.
     """
 
     def __init__(self, work: Work, record: CudaRecorder, recover: Callable[[], None] = lambda: None) -> None:
-        self._work, self._recover = work, recover
-        self._record: CudaRecorder | None = record
+        self._work, self._record, self._recover = work, record, recover
         self._shapes: dict[Any, _Shape] = {}
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
         """Run a step on ``examples``, by replay where recorded; return a copy of ``work``'s result, on the device."""
-        if self._record is None:
-            return self._work(examples)
         shapes = tuple(map(_shapes, examples))
+        if self._record.failed and (shapes not in self._shapes or self._shapes[shapes].recording is None):
+            return self._work(examples)
         if shapes not in self._shapes:
             self._shapes[shapes] = _Shape([_buffer(example) for example in examples])
         shape = self._shapes[shapes]
@@ -60,7 +58,7 @@ class CapturedStep:
             except RuntimeError as error:  # CUDA cannot record some operation of the step
                 if is_out_of_memory(error):
                     raise
-                self._record = None
+                self._record.failed = True
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
                 fall_back("", f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})")
@@ -109,6 +107,7 @@ class CudaRecorder:
     def __init__(self) -> None:
         self._pool: Any = None
         self._side: torch.cuda.Stream | None = None
+        self.failed = False  # of what a failed recording left open no other can be made
 
     def run_on_side_stream(self, work: Callable[[], Tensor]) -> Tensor:
         """Run ``work`` unrecorded on the stream for recordings, to warm up, and return the result."""
@@ -123,14 +122,13 @@ class CudaRecorder:
     def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """Record ``work``, and return a function that replays the recording and the tensor for the result.
 
-        Other threads keep running, so a loader may allocate memory.  torch ends a capture before it restores the
-        stream, the memory pool and the random generator.  A failed recording would therefore break the next dropout and
-        leak memory, so all three are restored here.
+        Other threads keep running, so a loader may allocate memory.  torch restores neither stream nor random generator
+        after a failed recording, which would break the next dropout, so both are restored here.  What such a recording
+        allocated stays with its pool.
         """
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        device = torch.cuda.current_device()
         main, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
-        generator = torch.cuda.default_generators[device]
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
         before = generator.clone_state()
         gc.collect()  # autograd objects in a cycle would draw the recording onto their stream
         try:
@@ -138,10 +136,6 @@ class CudaRecorder:
                 result = work()
         except BaseException:
             torch.cuda.set_stream(main)
-            with suppress(RuntimeError, AttributeError):  # the pool has ended, or torch lacks these private names
-                torch._C._cuda_endAllocateToPool(device, self._pool)
-                torch._C._cuda_releasePool(device, self._pool)  # or the memory of the step would leak
-            self._pool = None
             generator.graphsafe_set_state(before)
             torch.cuda.synchronize()
             raise

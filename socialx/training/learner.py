@@ -93,9 +93,6 @@ class Learner:
             group["capturable"] = self.records
             group["lr"] = self._recorded_rate if self.records else 0.0
         if self._compile != "off":
-            if self._encoder is not None:
-                with self.precision.autocast():  # kernels are tried before tracing, which allows no trial
-                    self._encoder.choice(self.precision.device)
             # max-autotune records CUDA graphs itself, which would conflict with CapturedStep.
             mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
             if self._chunked_encoder is None:
@@ -110,14 +107,10 @@ class Learner:
             self._forecast_step = CapturedStep(self._run_forecast, recorder)
 
     @property
-    def _encoder(self) -> SharedEncoder | None:
-        encoder = getattr(self.model, "encoder", None)
-        return encoder if isinstance(encoder, SharedEncoder) else None
-
-    @property
     def _chunked_encoder(self) -> SharedEncoder | None:
         """The encoder that runs in chunks on a CPU, where one chunk is compiled, not the whole model; None on CUDA."""
-        return self._encoder if self.precision.device.type == "cpu" else None
+        encoder = getattr(self.model, "encoder", None)
+        return encoder if self.precision.device.type == "cpu" and isinstance(encoder, SharedEncoder) else None
 
     def rate(self, step: int) -> float:
         """Return the learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
@@ -182,7 +175,7 @@ class Learner:
             return self._plain_step(examples)
         except SocialxError:
             raise
-        except Exception as error:  # torch.compile and Triton raise many kinds of errors; the plain step tells
+        except Exception as error:  # torch.compile raises many kinds of errors; the plain step tells
             capturing = self.records and torch.cuda.is_current_stream_capturing()
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else

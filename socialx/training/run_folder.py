@@ -25,7 +25,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ from socialx.data.climatology import DailyStats
 from socialx.dataset import Dataset, combine_checksums
 from socialx.files.store.store import Store, open_store
 from socialx.scoring.intervals import ConformalIntervals, fit_intervals
-from socialx.scoring.protocol import ScoringProtocol, network_checksum
+from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, network_checksum
 from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
@@ -59,6 +59,7 @@ NAMES = (
 )
 OTHER_FILES = ("data.extra_data", "pooling.distances", "trainer.teacher")  # settings that name other files
 LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp")  # a temporary file
+ANCESTORS = ("trainer.teacher", "trainer.init_from", "data.extra_data")  # settings that name further rows
 TEXT_BYTES = 16 << 20  # limit for text files: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
 
@@ -179,12 +180,15 @@ class RunFolder:
         fixed: Mapping[str, Any] | None = None,
         holidays: Path | None = None,
         climatology: DailyStats | None = None,
+        seen: Sequence[Seen] = (),
+        places: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Write the files of a new run that exist before the first epoch, such as settings.yaml and protocol.json.
 
         settings: YAML text.  origin: source of each setting.  precision: in effect.  protocol: data, split and scaler.
         sensors: ids in model order.  job: the torchrun job whose restarts may resume the run.  fixed: settings that
         training fixes, by dotted key.  holidays: the holiday file.  climatology: daily statistics of training data.
+        seen: rows that reach the weights.  places: of each sensor by id.
         """
         if job:
             self.write_text("job.txt", f"{job}\n")
@@ -192,7 +196,7 @@ class RunFolder:
         folders = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
         content = asdict(protocol)
         content |= {"sha256": _seal(content), "settings": fixed, "place": folders, "holidays_file": holidays}
-        self.write_json("protocol.json", content)
+        self.write_json("protocol.json", content | {"seen": [asdict(rows) for rows in seen], "places": places})
         if holidays is not None:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
         self.write_json("sensors.json", sensors)
@@ -374,6 +378,23 @@ class TrainedRun(RunFolder):
             raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
         problem = f"{self.path} was trained {f'on other {name}' if path else f'with {name}, which are missing here'}"
         raise SocialxError(path or "", problem, f"name the file of the training with {argument}")
+
+    @property
+    def places(self) -> dict[str, tuple[str, ...]] | None:
+        """Sensor places by id, as ``sensor_places`` gives them; unset in a run from an earlier version."""
+        stored = self.record.get("places")
+        return {name: tuple(degrees) for name, degrees in stored.items()} if isinstance(stored, dict) else None
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """Rows that reached the weights; unknown ones where an earlier version left out the ancestors."""
+        if isinstance(stored := self.record.get("seen"), list):
+            return tuple(Seen(**row) for row in stored)
+        values = [self.values.get(key) or () for key in ANCESTORS]
+        names = [name for value in values for name in ([value] if isinstance(value, str) else value)]
+        protocol = self.protocol
+        span = (protocol.first_time, protocol.last_time, protocol.timezone)
+        return Seen(OWN_DATA, protocol.network, protocol.positions, *span), *(Seen(str(name)) for name in names)
 
     def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
         """Write settings (YAML), sources and environment of a resumed run; unchanged values keep their first source."""

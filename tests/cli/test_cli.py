@@ -49,6 +49,7 @@ def test_the_list_of_commands_needs_no_settings() -> None:
     assert not {"pydantic", "socialx.settings.layers", "socialx.cli.training_commands"} & set(loaded.split())
 
 
+@pytest.mark.slow
 def test_a_notebook_needs_no_command_line() -> None:
     code = "import sys, socialx; socialx.load_settings(env={}); socialx.train, socialx.evaluate, socialx.Settings"
     python(code + "; assert not {'typer', 'click', 'rich'} & set(sys.modules)")
@@ -188,6 +189,7 @@ def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.data.loaders.gather", slowly)
 
 
+@pytest.mark.slow
 def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.json"
     result = works(
@@ -345,11 +347,12 @@ def test_what_a_comparison_would_not_do_is_refused(option: str, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
-    options = ["--max-epochs", "500", "--patience", "500", "--batch-size", "8", *SMALL]
+    options = ["--max-epochs", "500", "--patience", "500", *SMALL, "--batch-size", "8"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     training = subprocess.Popen(
         [*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -469,7 +472,7 @@ def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Pa
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    training = subprocess.Popen([*command, "--batch-size", "1", *SMALL], env=environment, stderr=subprocess.DEVNULL)
+    training = subprocess.Popen([*command, *SMALL, "--batch-size", "1"], env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 150
     while not (folder / "last.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -7,13 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from socialx.cli import progress_bars
 from socialx.cli.progress_bars import Show
-from socialx.core.progress import Epoch, Start, Work, subscribe
-from socialx.model.xlstm import encoder as encoder_module
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.core.progress import Epoch, Start, Work
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, small_file, socialx
 
@@ -64,7 +61,7 @@ def test_a_training_that_is_foretold_has_the_same_weights(tmp_path: Path, monkey
     for seconds in (0, 1e9):
         monkeypatch.setattr(progress_bars, "MEASURED_S", seconds)
         run = tmp_path / f"run{seconds:g}"
-        command = ("train", "--data", data, "--run-dir", run, "--max-epochs", "2", "--batch-size", "16", *SMALL)
+        command = ("train", "--data", data, "--run-dir", run, "--max-epochs", "2", *SMALL, "--batch-size", "16")
         result = socialx(*command)
         assert len(SAID.findall(result.stderr)) == (seconds == 0)
         weights[seconds] = open_run(run).read_weights().fingerprint
@@ -77,17 +74,3 @@ def test_the_line_of_an_epoch_says_how_busy_the_card_was(
 ) -> None:
     Show("train")(Epoch(5, False, 1, 10, 3.1, 3.2, 12.0, 1e-3, 1.0, 100.0, gpu_utilisation=utilisation))
     assert capsys.readouterr().err.endswith(words)
-
-
-def test_compiling_kernels_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the lines that say what is trained."""
-    heard: list[object] = []
-    monkeypatch.setattr(encoder_module, "_gpu_obstacle", lambda card: "")
-    encoder = SharedEncoder(32, 1, [], 2, 2)
-    card = SimpleNamespace(device=torch.device("cuda", 0), is_cuda=True, dtype=torch.float32)
-    with subscribe(heard.append):
-        assert encoder._failure(card).startswith("a trial run failed")  # type: ignore[arg-type]
-    assert [(event.name, event.finished) for event in heard if isinstance(event, Work)] == [
-        ("compiling kernels", False),
-        ("compiling kernels", True),
-    ]

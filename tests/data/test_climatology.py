@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from socialx.data.climatology import HALF_LIFE_DAYS, TRAIN_CLIMATOLOGY_DAYS, RollingClimatology
+from socialx.data.climatology import ALL_DAYS, HALF_LIFE_DAYS, ZERO_SHOT_DAYS, PastDays, RollingClimatology
 from socialx.data.loaders import Loading
 from socialx.data.source import Arrays
 from socialx.dataset import Dataset, open_dataset
@@ -73,7 +73,7 @@ def test_it_is_its_definition(step_minutes: int, missing: float, most: int | Non
             found = past.table(day, most, kind)
             assert found.readings.shape == (1440 // step_minutes, 3, 1)
             assert (found.readings.dtype, found.confidence.dtype) == (np.float32, np.uint8)
-            for time_of_day in range(0, 1440 // step_minutes, 11):
+            for time_of_day in range(0, 1440 // step_minutes, 29):
                 for sensor in range(3):
                     reading, confidence = by_hand(source, day, kind, time_of_day, sensor, most)
                     assert found.readings[time_of_day, sensor, 0] == pytest.approx(reading, rel=1e-5, nan_ok=True)
@@ -208,20 +208,7 @@ def test_rows_out_of_order_count_on_their_day() -> None:
         np.testing.assert_allclose(one.readings, two.readings, rtol=1e-5)
 
 
-def test_a_server_is_not_sent_back() -> None:
-    source, day = made(4, 2), MONDAY // 86_400
-    at = np.array([MONDAY + 3600, MONDAY + 3 * 86_400 + 3600])
-    found = RollingClimatology(source, latest_span_s=True).lookup(at, at)
-    today = RollingClimatology(source).table(day + 3, None, 0)
-    assert np.array_equal(found.readings[0], today.readings[[12, 12]])
-
-
-# ---- in batches
-
-
-def opened(
-    path: Path, mode: str = "on_device", train_climatology_days: tuple[int | None, ...] = TRAIN_CLIMATOLOGY_DAYS
-) -> Dataset:
+def opened(path: Path, mode: str = "on_device", train_climatology_days: PastDays | None = ZERO_SHOT_DAYS) -> Dataset:
     loading = Loading(mode, shard_bytes=1 << 16, workers=1)
     names = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
     return open_dataset(
@@ -239,8 +226,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), 5 * DAY + 100)
 
 
-@pytest.mark.parametrize("days", [(None,), (2,), TRAIN_CLIMATOLOGY_DAYS])
-def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple[int | None, ...]) -> None:
+@pytest.mark.parametrize("days", [ALL_DAYS, PastDays((2,)), ZERO_SHOT_DAYS])
+def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: PastDays) -> None:
     data = opened(file)
     loader = data.loader("train", 50, days=days)
     past = cache(lambda each: RollingClimatology(data.target_source, max_days=28))
@@ -248,7 +235,7 @@ def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple
     for (batch, _), starts in zip(loader.epoch(0), pieces, strict=True):
         for place in range(0, len(starts), 13):
             rows = np.arange(starts[place], starts[place] + 24)
-            seconds, number = data.store.seconds[rows], days[starts[place] % len(days)]
+            seconds, number = data.store.seconds[rows], days.windows[starts[place] % len(days.windows)]
             issued = seconds - 12 * 300
             assert (issued <= seconds[11]).all()
             readings, confidence = past(number).lookup(seconds, issued, (number,))
@@ -257,8 +244,8 @@ def test_a_window_has_what_was_known_on_its_day_of_issue(file: Path, days: tuple
 
 
 @pytest.mark.parametrize("mode", ["sharded", "workers"])
-@pytest.mark.parametrize("days", [(None,), TRAIN_CLIMATOLOGY_DAYS])
-def test_other_modes_have_the_same_batches(file: Path, mode: str, days: tuple[int | None, ...]) -> None:
+@pytest.mark.parametrize("days", [ALL_DAYS, ZERO_SHOT_DAYS])
+def test_other_modes_have_the_same_batches(file: Path, mode: str, days: PastDays) -> None:
     one, two = (
         opened(file, each).loader("train", 32, True, 3, shard=200, days=days).epoch(1) for each in ("on_device", mode)
     )
@@ -278,5 +265,5 @@ def test_nothing_is_left_of_the_file_that_other_modes_need(
 
 
 def test_a_model_without_climatology_has_none_in_its_batches(file: Path) -> None:
-    batch, _ = next(iter(opened(file, train_climatology_days=()).loader("train", 8).epoch(0)))
+    batch, _ = next(iter(opened(file, train_climatology_days=None).loader("train", 8).epoch(0)))
     assert batch.climatology.shape == batch.climatology_confidence.shape == (8, 24, 4, 0)

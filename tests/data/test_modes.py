@@ -268,9 +268,6 @@ def test_a_chunk_has_at_least_the_windows_of_a_page(tmp_path: Path, monkeypatch:
         assert tiny.shard_windows(900) == 0
 
 
-# --- which mode, and why --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("free", "mode"), [(None, "on_device"), (10**9, "on_device"), (9_000, "sharded")])
 def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
     free: int | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -279,11 +276,13 @@ def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
     assert opened(small_file(tmp_path)).loading.mode == mode  # 8,000 bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1 << 28])
 def test_all_modes_train_to_the_same_weights(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEPT_BYTES", kept)
     data = small_file(tmp_path, 2600)
     words = ("train", "--data", data, "--max-epochs", "2", "--shard-gb", "0.00003", "--model", "linear")
+    words += ("--batch-size", "64")
     weights, scores = [], []
     for mode in ("on_device", "sharded", "workers"):
         run = tmp_path / mode

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from socialx.core.errors import SocialxError
@@ -53,6 +53,7 @@ STEPS = (60, 120, 299, 301, 304, 310, 600, 900, 3900, 36_300, 200_000, 0, -300, 
 
 
 @pytest.mark.parametrize("rule", ["canonical", "strict"])
+@settings(max_examples=40)
 @given(
     rows=st.integers(250, 400),
     odd=st.dictionaries(st.integers(0, 398), st.sampled_from(STEPS), max_size=8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +194,10 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
     append(path, wall[48:52], timezone="Europe/Berlin")
     append(path, zoned[52:56])
     with unchanged(path):
-        says = "is in UTC.\n  try: add --timezone Europe/Berlin, or --timezone UTC"
-        assert says in told(path, plain[56:]).stderr
+        said = told(path, plain[56:]).stderr
+        assert "the times are read in Europe/Berlin" in said
+        assert "add --timezone UTC if they are in UTC" in said
+        assert "once in the file, but twice in Europe/Berlin" in said
     assert told(path, plain[56:], "--timezone", "UTC").exit_code == 0
     assert content(path) == whole
 
@@ -211,12 +214,15 @@ def test_times_with_an_offset_become_wall_times_of_the_file(tmp_path: Path, firs
     assert content(path) == whole
 
 
-def test_the_hour_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_the_hour_that_comes_twice_is_taken_with_offsets_too(tmp_path: Path) -> None:
     moments = pd.date_range("2024-10-26 22:00", periods=60, freq="5min", tz="UTC", name="time")
     zoned = network().set_axis(moments)
-    path = file_of(zoned[:20].set_axis(moments[:20].tz_convert("Europe/Berlin").tz_localize(None)), tmp_path)
-    refusal(lambda: append(path, zoned[20:]), "the hour that comes twice in Europe/Berlin", task="append")
-    assert append(path, zoned[20:36]).rows == 16
+    whole = content(file_of(zoned.set_axis(moments.tz_convert("Europe/Berlin").tz_localize(None)), tmp_path))
+    for parts in ((20, 60), (20, 36, 60)):
+        path = file_of(zoned[:20].set_axis(moments[:20].tz_convert("Europe/Berlin").tz_localize(None)), tmp_path)
+        for begin, end in pairwise(parts):
+            append(path, zoned[begin:end])
+        assert content(path) == whole
 
 
 def test_speeds_of_another_unit_are_noted(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -49,10 +51,17 @@ def test_append_waits_for_a_reader(path: Path) -> None:
 
 def test_a_reader_that_stays_is_refused_after_the_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.append.WAIT_S", 0.3)
-    started = time.monotonic()
-    with unchanged(path), file_lock(path):  # flock of another descriptor
-        refusal(lambda: append(path, FRAME[20:]), "another process", task="append")
-    assert time.monotonic() - started < 5
+    slept: list[float] = []
+    monkeypatch.setattr("socialx.core.disk.time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    with unchanged(path), path.open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)  # as HDF5 holds it
+        refusal(lambda: append(path, FRAME[20:]), "another process has the file open", task="append")
+    assert 0.3 <= sum(slept) < 0.4
+
+
+def test_a_writer_is_not_waited_for(path: Path) -> None:
+    with unchanged(path), file_lock(path):
+        refusal(lambda: append(path, FRAME[20:]), "another process is writing it", task="append")
 
 
 def test_whoever_waits_gets_the_file_and_never_the_one_that_was_replaced(path: Path) -> None:
@@ -127,7 +136,7 @@ def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(path: Path) 
 def test_a_long_hole_over_many_chunks_and_a_disk_without_room_for_it(tmp_path: Path) -> None:
     frame = frames.network(2000, ids=IDS)
     path = file_of(frame[:700], tmp_path)
-    append(path, frame[1390:])
+    append(path, frame[1390:], fill_gaps=True)
     new, size = table(path, frame[700:1390]), path.stat().st_size
     for room in range(0, 40_000, 4_000):
         with unchanged(path), room_for(size + room):

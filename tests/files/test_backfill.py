@@ -460,6 +460,7 @@ def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path, monkeypatch
     assert backfill(path).actions
 
 
+@pytest.mark.slow
 def test_several_at_once_lose_nothing(tmp_path: Path) -> None:
     path = OLDER["P0"](tmp_path / "old.h5")
     before = stored(path)

@@ -66,6 +66,7 @@ FAR = b'<row r="1048576"><c r="XFD1048576" t="n"><v>1</v></c></row>'
 MILLIONS = b'<row><c t="n"><v>1</v></c><c t="n"><v>1</v></c></row>' * 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_workbook_with_one_cell_far_away(tmp_path: Path) -> None:
     path = workbook(tmp_path, FAR, 1)
@@ -75,6 +76,7 @@ def test_a_workbook_with_one_cell_far_away(tmp_path: Path) -> None:
     refused(path, "1,048,576 rows and 16,384 columns", option="--meta-csv")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_workbook_of_millions_of_rows(tmp_path: Path) -> None:
     path = workbook(tmp_path, MILLIONS, 100)
@@ -82,6 +84,7 @@ def test_a_workbook_of_millions_of_rows(tmp_path: Path) -> None:
     refused(path, "bytes unpacked, too many to read.\n  try: save the table as CSV")
 
 
+@pytest.mark.slow
 def test_a_workbook_of_many_rows_is_read(tmp_path: Path) -> None:
     frame = network(20_000)
     frame.to_excel(tmp_path / "city.xlsx")
@@ -123,6 +126,7 @@ def test_a_table_may_have_blank_lines_and_long_ones(tmp_path: Path) -> None:
     same(converted(path), frame)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_parquet_file_of_equal_rows(tmp_path: Path) -> None:
     path = tmp_path / "city.parquet"

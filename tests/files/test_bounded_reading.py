@@ -93,6 +93,7 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
     assert int(done.stdout.rpartition("VmHWM:")[2].split()[0]) / 1024 < 200
 
 
+@pytest.mark.slow
 def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     ids = [f"sensor-{place:013d}" for place in range(100_000)]
@@ -148,6 +149,7 @@ def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[
     assert socialx("inspect", path).exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_file_of_very_many_features_is_inspected_quickly(tmp_path: Path) -> None:
     path = declare(tmp_path / "wide.h5", 3, 400_000, (3, 3, 400_000))

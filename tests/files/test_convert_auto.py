@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from socialx.files.sources import NAMES
-from socialx.files.sources.contents import Clock
+from socialx.files.sources.contents import RowClock
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FORMATS, find, recognise
 from socialx.files.sources.request import ConvertOptions, parse_freq
@@ -337,20 +337,20 @@ def test_the_clock_of_rows_without_dates() -> None:
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
     for wrong in ("2012-03-01", "2012-02-30 00:00:00", "now"):
         refusal(
-            lambda: Clock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),  # noqa: B023
+            lambda: RowClock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),  # noqa: B023
             f"--first-time {shlex.quote(wrong)} ",
         )
-    clock = Clock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
+    clock = RowClock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
     assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
         "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00"
     ]  # fmt: skip
-    clock = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
+    clock = RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
     days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
     assert [as_text(int(each)) for each in days] == [
         "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00"
     ]  # fmt: skip
-    refusal(lambda: Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
-    wrong_start = Clock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))
+    refusal(lambda: RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
+    wrong_start = RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))
     refusal(lambda: wrong_start.seconds_at(np.array([60])), "at 00:01:00, not 00:00:00")
 
 

@@ -205,15 +205,16 @@ def test_times_with_an_offset_that_go_back_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [15, 60])
-def test_append_says_which_file_keeps_an_hour_that_comes_twice(tmp_path: Path, step: int) -> None:
+def test_append_keeps_an_hour_that_comes_twice(tmp_path: Path, step: int) -> None:
     times, values = moments(BACK[BERLIN][0], step), speeds(40)
     texts = wall(times, BERLIN)
-    store, _ = converted(table(tmp_path / "old.csv", texts[:10], values[:10]), timezone=BERLIN)
     new = table(tmp_path / "new.csv", texts[10:], values[10:])
+    offsets = table(tmp_path / "offsets.csv", FORMS["offset"](times[10:], BERLIN), values[10:])
+    for later in (new, offsets):
+        store, _ = converted(table(tmp_path / "old.csv", texts[:10], values[:10]), timezone=BERLIN)
+        socialx.append(store.path, later)
+        assert open_store(store.path).timestamps.astype(str).tolist() == wall(times, "UTC")
+    store, _ = converted(table(tmp_path / "old.csv", texts[:10], values[:10]))
     command = "socialx convert auto OLD NEW --meta-csv LOCATIONS.csv --timezone"
     remedy = f"convert all rows into a new file, which keeps both hours: {command}"
     refusal(lambda: socialx.append(store.path, new), "the hour that comes twice", remedy, task="append")
-    offsets = table(tmp_path / "new.csv", FORMS["offset"](times[10:], BERLIN), values[10:])
-    refusal(lambda: socialx.append(store.path, offsets), "the hour that comes twice", remedy, task="append")
-    both, _ = converted(table(tmp_path / "both.csv", texts, values), timezone=BERLIN)
-    assert both.timestamps.astype(str).tolist() == wall(times, "UTC")

@@ -41,6 +41,7 @@ app(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_new_option_is_one_field(tmp_path: Path) -> None:
     for command in ("convert", "append"):
         done = subprocess.run([sys.executable, "-c", ADDED, command, "--help"], capture_output=True, text=True)

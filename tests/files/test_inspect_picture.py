@@ -153,6 +153,7 @@ def test_many_sensors_share_a_row() -> None:
     assert rows[1, [0, 1, 2, -1]] == pytest.approx([np.nan, 16 / 3, 7, 999], nan_ok=True)
 
 
+@pytest.mark.slow
 def test_two_renders_are_equal_and_nothing_global_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = drawn(tmp_path, month())
     for name in ("out_a.svg", "out_a.pdf"):

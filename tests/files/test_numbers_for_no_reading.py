@@ -110,6 +110,7 @@ def counts(kind: str, sensors: int, days: int, seed: int, scale: float) -> np.nd
 KINDS = ["counts", "bursts", "hourly rates", "occupancy", "speeds"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(KINDS),

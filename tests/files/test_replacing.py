@@ -15,6 +15,14 @@ from socialx.core.errors import SocialxError
 from tests.commands import LOCATIONS, cut_csv, socialx
 from tests.data_files import refusal
 
+FSYNC = os.fsync
+
+
+@pytest.fixture(autouse=True)
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here files wait for the disk, as they do for users."""
+    monkeypatch.setattr(os, "fsync", FSYNC)
+
 
 @pytest.fixture(scope="module")
 def gone() -> int:
@@ -27,6 +35,22 @@ def gone() -> int:
 def write(path: Path, text: str) -> None:
     with atomic_write(path) as temporary:
         temporary.write_text(text)
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, list[str]]] = []
+
+    def sync(handle: int) -> None:
+        FSYNC(handle)
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        synced.append((path, [each.name for each in tmp_path.iterdir()]))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write(tmp_path / "new", "text")
+    temporary = temporary_for(tmp_path / "new", os.getpid())
+    assert synced == [(temporary, [temporary.name]), (tmp_path, ["new"])]
 
 
 @pytest.mark.parametrize("there", [True, False])

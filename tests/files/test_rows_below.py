@@ -69,6 +69,7 @@ def test_a_bad_row_stays_an_error(case: str, tmp_path: Path) -> None:
     refusal(lambda: converted(tmp_path / "city.csv"), words)
 
 
+@pytest.mark.slow
 def test_the_last_rows_of_a_table_of_thousands_of_sensors_are_kept(tmp_path: Path) -> None:
     """Rows of more letters than a remark has are rows."""
     ids = [str(number) for number in range(5_000)]

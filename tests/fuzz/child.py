@@ -66,7 +66,7 @@ def warm_up() -> None:
     del yaml, rich, pandas
     matplotlib.use("agg")
     for module in pkgutil.walk_packages(socialx.__path__, "socialx."):
-        if not module.name.endswith(("__main__", "xlstm.cells", "xlstm.convolution", "xlstm.operations")):
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     import torch
 

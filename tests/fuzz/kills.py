@@ -23,7 +23,7 @@ from tests.commands import SMALL
 from tests.fuzz import child
 from tests.fuzz.corpus import Files, exported_turned, read_all, write_all
 
-FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", "--batch-size", "8", *SMALL)
+FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", *SMALL, "--batch-size", "8")
 RESUME = ("train", "--resume", "run")
 OLD = b"the old file"
 OLD_OF = {

@@ -10,6 +10,7 @@ import pytest
 from tests.fuzz import corpus, drawn, runner
 
 
+@pytest.mark.slow
 def test_drawn_tables_are_read_or_asked() -> None:
     summary = runner.run_many(corpus.Corpus([corpus.DRAWN]), 20260101, range(40))
     assert not summary.failures, "\n".join(result.text() for result in summary.failures)

@@ -18,12 +18,12 @@ from socialx.training.learner import Learner
 from tests.networks import forecaster, speeds
 
 CUDA = torch.device("cuda", 0)
-PSEUDO = "tests.pseudo_cuda.device" in sys.modules  # where a kernel takes a second in Triton's interpreter
-FASTEST = "fused" if PSEUDO else "triton"
+PSEUDO = "tests.pseudo_cuda.device" in sys.modules
 ROWS, BATCH = (120, 16) if PSEUDO else (600, 100)
 needs_card = pytest.mark.skipif(PSEUDO, reason="only a card shows it")
-on_both = pytest.mark.parametrize("backend", ["fused", pytest.param("triton", marks=needs_card)])
-in_every_precision = pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+no_bf16 = not (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False))
+bf16 = pytest.param("bf16-mixed", marks=pytest.mark.skipif(no_bf16, reason="this card has no bfloat16"))
+in_every_precision = pytest.mark.parametrize("precision", ["32-true", "16-mixed", bf16])
 
 
 @contextmanager
@@ -48,9 +48,7 @@ def on_device(part: str = "train", batch_size: int = BATCH, shuffle: bool = True
     return DeviceLoader(series(CUDA), WindowOrder(windows.split(part), batch_size, shuffle))
 
 
-def learner(
-    precision: str = "32-true", dropout: float = 0.1, backend: str = FASTEST, patch: int = 1, **options: object
-) -> Learner:
+def learner(precision: str = "32-true", dropout: float = 0.1, patch: int = 1, **options: object) -> Learner:
     choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
-    model = forecaster(width=32, dropout=dropout, social=2, backend=backend, patch=patch)
+    model = forecaster(width=32, dropout=dropout, social=2, patch=patch)
     return Learner(model, Precision(precision, CUDA), **choices)  # type: ignore[arg-type]

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from tests.commands import refused, small_file, works
-from tests.gpu.device import FASTEST
 
 pytestmark = pytest.mark.gpu
-SMALL = ["--device", "cuda", "--backend", FASTEST, "--batch-size", "32"]
-SHAPE = ["--width", "32", "--blocks", "2", "--set", "model.slstm_at=1", "--max-epochs", "2"]
+SMALL = ["--device", "cuda", "--batch-size", "32"]
+SHAPE = ["--width", "64", "--blocks", "2", "--set", "model.slstm_at=1", "--max-epochs", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +23,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    said = works("train", "--data", data, "--run-dir", path, *SMALL, *SHAPE, "--precision", "bf16-mixed").stderr
-    assert f"encoder {FASTEST}, steps recorded as CUDA graphs" in said
+    said = works("train", "--data", data, "--run-dir", path, *SMALL, *SHAPE, "--precision", "auto").stderr
+    assert "encoder fused, steps recorded as CUDA graphs" in said
     return path
 
 
@@ -35,7 +34,7 @@ def losses(run: Path) -> list[float]:
 
 @pytest.mark.parametrize("mode", ["sharded", "workers"])
 def test_recorded_steps_read_what_another_thread_loads(mode: str, data: Path, run: Path, tmp_path: Path) -> None:
-    options = ["--mode", mode, "--num-workers", "1", "--precision", "bf16-mixed"]
+    options = ["--mode", mode, "--num-workers", "1", "--precision", "auto"]
     works("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *SHAPE, *options)
     assert losses(tmp_path / "run") == pytest.approx(losses(run), rel=2e-2)
 

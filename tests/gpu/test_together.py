@@ -1,4 +1,4 @@
-"""Kernels, recordings and the loop of a training in one piece, tiny: the pseudo device interprets the kernels."""
+"""Recordings and the loop of a training in one piece, tiny."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ pytestmark = pytest.mark.gpu
 SENSORS, STEPS = 2, WARMUP + 1
 
 
-def fitted(backend: str) -> Learner:
+def fitted(cuda_graph: bool) -> Learner:
     values, valid, seconds = speeds(60, SENSORS)
     series = Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, CUDA)
     train, validation = (
         DeviceLoader(series, WindowOrder(torch.arange(first, first + STEPS).numpy(), 1, shuffle=False))
         for first in (0, 20)
     )
-    model = forecaster(SENSORS, width=32, neighbours=1, backend=backend)
     rates = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0}
-    made = Learner(model, Precision("32-true", CUDA), **rates, cuda_graph=backend == "triton")  # type: ignore[arg-type]
+    model = forecaster(SENSORS, neighbours=1)
+    made = Learner(model, Precision("32-true", CUDA), **rates, cuda_graph=cuda_graph)  # type: ignore[arg-type]
     fit(made, train, validation, horizon=12, max_epochs=1, patience=1)
     return made
 
 
-@pytest.mark.timeout(380)
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
-def test_a_training_replays_kernels() -> None:
-    """Trial, steps as they are, recording, replay, and the same of forecasts in a validation."""
-    kernels, plain = fitted("triton"), fitted("fused")
-    assert kernels.steps == plain.steps == STEPS
-    assert kernels.model.encoder._trials == {torch.float32: ""}  # type: ignore[union-attr]
-    for step in (kernels._device_step, kernels._forecast_step):
+def test_a_training_replays() -> None:
+    """Steps as they are, recording, replay, and the same of forecasts in a validation."""
+    recorded, plain = fitted(True), fitted(False)
+    assert recorded.steps == plain.steps == STEPS
+    for step in (recorded._device_step, recorded._forecast_step):
         assert isinstance(step, CapturedStep)
         assert [shape.recording is not None for shape in step._shapes.values()] == [True]
-    for ours, theirs in zip(kernels.model.parameters(), plain.model.parameters(), strict=True):
+    for ours, theirs in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)

@@ -78,6 +78,7 @@ def test_less_is_saved_with_checkpointing_and_with_chunks(backend: str) -> None:
     assert saved(True, None, False, training=False) == whole
 
 
+@pytest.mark.slow
 def test_one_chunk_is_alive_at_a_time() -> None:
     def peak(encoder_batch: int | None, recompute: bool, activation_checkpointing: bool = False) -> int:
         encoder = make(32, 4, [1, 3], dtype=torch.float32, activation_checkpointing=activation_checkpointing).train()

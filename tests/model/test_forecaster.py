@@ -76,7 +76,7 @@ def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
     b = batch(sensors=5)
     order = torch.tensor([3, 1, 4, 0, 2])
     model = forecaster(social=0, **WITHOUT_SENSORS)
-    swapped = Batch(*(t[..., order, :] if t.shape[-2] == 5 and t.dim() > 2 else t for t in b))
+    swapped = Batch(*(t[..., order, :] if t.dim() > 2 and t.shape[-2] == 5 else t for t in b))
     torch.testing.assert_close(model(swapped), model(b)[..., order, :], rtol=1e-5, atol=1e-4)
 
 

@@ -152,6 +152,7 @@ def test_signals_without_a_period(signal: list[float]) -> None:
 DURATIONS = st.lists(st.tuples(*[st.sampled_from([0.0, 0.01, 0.05, 0.125, 0.5, 1.0])] * 4), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @given(DURATIONS, st.sampled_from([0.01, 0.03, 0.1, 0.37, 1.0]))
 def test_busy_bins_are_what_counting_gives(steps: list[tuple[float, ...]], bin_s: float) -> None:
     assume(sum(map(sum, steps)) >= bin_s)

@@ -213,6 +213,7 @@ def test_a_slow_warm_up_is_short_and_said_as_it_was(
     assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window["warmup_steps"] == taken
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     callbacks = len(gc.callbacks)
     gc.disable()

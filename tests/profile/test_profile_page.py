@@ -273,6 +273,7 @@ def test_short_and_long_timelines(points: int) -> None:
     assert len(text.encode()) < 400_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_browser_draws_it_at_any_width(tmp_path: Path) -> None:
     """All pages in frames of two widths, and once more as they are, with their policy against scripts."""

@@ -467,6 +467,7 @@ def accuracy(seeds: range) -> tuple[float, float]:
     return sum(cause == word for cause, word in pairs) / len(pairs), sum(alarms) / max(1, len(alarms))
 
 
+@pytest.mark.slow
 def test_the_cause_of_a_simulated_loop_is_named() -> None:
     right, false_alarms = accuracy(range(20000, 20010))
     assert right >= 0.85

@@ -66,6 +66,7 @@ def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefe
     assert loader["supply"] == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(20, 150), st.floats(1, 10), st.floats(0.1, 0.99))
 def test_short_kernels_take_as_long_as_their_launches(kernels: int, launch_us: float, part: float) -> None:
@@ -91,6 +92,7 @@ def test_the_time_without_a_kernel_goes_to_its_cause(change: dict[str, Any], cau
     assert idle["whole"] == pytest.approx(share, abs=0.02)  # and to nothing else
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.floats(1e-5, 0.05))
 def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(copy_s: float) -> None:

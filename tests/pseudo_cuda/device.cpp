@@ -285,11 +285,10 @@ void write_again(const IValue& now, const IValue& then) {
   }
 }
 
-void replay(int64_t number, int64_t first, int64_t last) {
+void replay(int64_t number) {
   c10::InferenceMode off(false);
   at::AutoDispatchBelowADInplaceOrView below;
-  for (int64_t i = first; i < last; ++i) {
-    Call& call = recordings[number][i];
+  for (Call& call : recordings[number]) {
     if (call.of.schema().name().rfind("aten::empty", 0) == 0) continue;
     Stack stack = call.inputs;
     call.of.redispatchBoxed(ON_HOST, &stack);
@@ -447,19 +446,12 @@ TORCH_LIBRARY_IMPL(aten, AutogradCUDA, m) {
 
 TORCH_LIBRARY(pseudo_cuda, m) {
   c10::SetAllocator(c10::DeviceType::CUDA, &card_memory, 1);
-  m.def("host(Tensor tensor) -> Tensor", [](const Tensor& tensor) {
-    OnHost host;
-    Tensor made = host.host(tensor);
-    return made;
-  });
   m.def("begin_recording(bool other_threads) -> int", &begin_recording);
   m.def("end_recording() -> ()", &end_recording);
-  m.def("recorded(int number) -> int", [](int64_t number) -> int64_t { return recordings[number].size(); });
-  m.def("replay(int number, int first, int last) -> ()", &replay);
+  m.def("replay(int number) -> ()", &replay);
   m.def("drop(int number) -> ()", [](int64_t number) { recordings[number].clear(); });
   m.def("records() -> bool", [] { return records(); });
   m.def("pool_is_open() -> bool", [] { return pool.load(); });
-  m.def("end_pool() -> ()", [] { pool = false; });
   m.def("end_generator() -> ()", [] { generator_waits = false; });
   m.def("set_sync_debug(int mode) -> ()", [](int64_t mode) { sync_debug = mode; });
   m.def("sync_debug() -> int", []() -> int64_t { return sync_debug; });

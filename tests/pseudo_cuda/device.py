@@ -3,7 +3,7 @@
 Whoever imports this before torch has the device: ``device.cpp`` is compiled once and loaded, and what torch leaves out
 of a CPU build is filled in.  It changes torch for the whole process, so that tests use it in processes of their own.
 Numbers, autograd, autocast, the gradient scaler and the optimizer are torch's.  What it cannot show: times, races,
-NCCL, CUPTI, and the code of Inductor and Triton.
+NCCL, CUPTI, and the code of Inductor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib.metadata import version
@@ -55,7 +55,6 @@ def load() -> None:
 
 
 load()
-os.environ["TRITON_INTERPRET"] = "1"
 
 import torch  # noqa: E402
 
@@ -82,31 +81,16 @@ class Generator:
 
 
 class CUDAGraph:
-    """Operators of a stream, and calls of Python between them; a replay runs all of them again."""
-
-    recorded_now: CUDAGraph | None = None
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[int, Callable[[], None]]] = []
+    """Operators of a stream; a replay runs all of them again."""
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         self._number = ops.begin_recording(capture_error_mode == "global")
-        CUDAGraph.recorded_now = self
 
     def capture_end(self) -> None:
-        CUDAGraph.recorded_now = None
         ops.end_recording()
 
-    def add(self, call: Callable[[], None]) -> None:
-        self._calls.append((ops.recorded(self._number), call))
-
     def replay(self) -> None:
-        done = 0
-        for place, call in self._calls:
-            ops.replay(self._number, done, place)
-            call()
-            done = place
-        ops.replay(self._number, done, ops.recorded(self._number))
+        ops.replay(self._number)
 
     def reset(self) -> None:
         ops.drop(self._number)
@@ -144,30 +128,6 @@ def current_stream(device: Any = None) -> torch.Stream:
 def empty_cache() -> None:
     if ops.pool_is_open():
         raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED: a recording did not end its pool")
-
-
-def _launch_on_the_host() -> None:
-    """Let Triton's interpreter work on the memory of the device, and let recordings hold its launches."""
-    from triton.runtime.interpreter import GridExecutor
-
-    plain = GridExecutor.__call__
-
-    def shared(value: Any) -> Any:
-        return ops.host(value) if isinstance(value, torch.Tensor) and value.is_cuda else value
-
-    def launch(self: Any, *arguments: Any, **named: Any) -> None:
-        keep = (arguments, named)  # the memory
-        on_host = [shared(each) for each in arguments], {name: shared(each) for name, each in named.items()}
-
-        def call() -> None:
-            assert keep
-            plain(self, *on_host[0], **on_host[1])
-
-        if ops.records() and CUDAGraph.recorded_now:
-            CUDAGraph.recorded_now.add(call)
-        call()
-
-    GridExecutor.__call__ = launch
 
 
 def _to_card(storage: Any, location: str) -> Any:
@@ -242,8 +202,6 @@ def install() -> None:
     }
     for name, stand_in in stand_ins.items():
         setattr(torch.cuda, name, stand_in)
-    torch._C._cuda_endAllocateToPool = lambda device, pool: ops.end_pool()  # type: ignore[attr-defined]
-    torch._C._cuda_releasePool = lambda device, pool: None  # type: ignore[attr-defined]
     plain_clone = torch.UntypedStorage.clone
 
     def clone(storage: Any) -> Any:
@@ -253,7 +211,6 @@ def install() -> None:
 
     torch.UntypedStorage.clone = clone  # type: ignore[method-assign]
     torch.serialization.register_package(5, lambda storage: None, _to_card)
-    _launch_on_the_host()
     atexit.register(time.sleep, 0.2)  # autograd's thread of the device drops its last Python objects
 
 

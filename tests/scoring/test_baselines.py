@@ -19,6 +19,7 @@ import torch
 from socialx.cli.progress_bars import Show
 from socialx.core.batch import Batch
 from socialx.core.precision import Precision
+from socialx.core.progress import subscribe
 from socialx.data.calendar import WALL
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.model.plain import Linear, SharedLstm, Stid
@@ -86,7 +87,10 @@ def made(name: str, known: DataSpec | None = None) -> Any:
 def permuted(b: Batch, order: list[int]) -> Batch:
     """The same windows with their sensors in another order."""
     return Batch(
-        *(t if name in ("time_of_day", "day_of_week") else t[..., order, :] for name, t in b._asdict().items())
+        *(
+            t if name in ("time_of_day", "day_of_week", "origin") else t[..., order, :]
+            for name, t in b._asdict().items()
+        )
     )
 
 
@@ -210,7 +214,7 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
     model: str, parameters: int, data: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    options = ["--model", model, "--max-epochs", "2", "--batch-size", "32", *SMALL]
+    options = ["--model", model, "--max-epochs", "2", *SMALL, "--batch-size", "32"]
     result = works("train", "--data", data, "--run-dir", run, *options)
     assert f"{parameters:,} parameters" in result.stderr
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
@@ -245,6 +249,19 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
         assert found == f"{data}: 4 sensors, 89 training windows"
         assert machine.startswith(f"{each.precision.device}, precision 32-true, ")
         assert rest == lines
+
+
+@pytest.mark.parametrize(("width", "device", "slow"), [(256, "cpu", True), (8, "cpu", False), (256, "cuda", False)])
+def test_a_large_model_on_a_cpu_is_told_to_be_slow(width: int, device: str, slow: bool, data: Path) -> None:
+    small = {"width": 8, "blocks": 1, "slstm_at": ()}
+    made = build(load_settings(env={}, data={"path": data}, model=small, trainer={"device": "cpu"}))
+    model = made.settings.model.model_copy(update={"width": width})
+    made = replace(made, settings=made.settings.model_copy(update={"model": model}))
+    made = replace(made, precision=Precision("32-true", torch.device(device)))
+    said: list[str] = []
+    with subscribe(lambda event: said.append(str(getattr(event, "message", "")))):
+        describe_start(made, made.data.loader("train", 8), Path("runs/one"))
+    assert any("slow on a CPU" in line for line in said) == slow
 
 
 def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ def test_the_interval_over_days_holds_the_ratio_and_shrinks_with_equal_days() ->
     low, high = confidence_interval(total, count)
     assert (low or 1) < total.sum() / count.sum() < (high or 0)
     assert confidence_interval(np.full(30, 5.0), count) == (0.5, 0.5)
+    first, four = np.eye(11)[0], np.r_[np.ones(4), np.zeros(7)]  # one reading on each of four days, one of them wrong
+    assert confidence_interval(first, four) == (0, 1)  # samples with a single reading count
     assert confidence_interval(total[:4], count[:4]) == confidence_interval(np.zeros(9), np.zeros(9)) == (None, None)
 
 
@@ -120,7 +122,9 @@ def test_the_interval_over_days_holds_the_ratio_and_shrinks_with_equal_days() ->
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run(small_file(tmp_path_factory.mktemp("data"), 1560), "run", "--learning-rate", "0.01")
+    return small_run(
+        small_file(tmp_path_factory.mktemp("data"), 1560), "run", "--learning-rate", "0.01", "--batch-size", "16"
+    )
 
 
 def test_it_prints_days_and_a_verdict(run: Path) -> None:

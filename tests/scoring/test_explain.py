@@ -269,6 +269,7 @@ def test_the_references_are_those_of_evaluate(run: Path) -> None:
     assert [row["minutes"] for row in stored["by_horizon"]] == list(range(5, 65, 5))
 
 
+@pytest.mark.slow
 def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg", "out.pdf", "new/out.PNG"):
         result = works("explain", run, "--plot", tmp_path / name)
@@ -287,6 +288,7 @@ def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path)
     assert any(word.startswith("avg speed, test windows, 2012") for word in words)
 
 
+@pytest.mark.slow
 def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Path) -> None:
     found, nothing, nowhere = explain(run), {"mae": None, "count": 0}, {"latitude": None, "longitude": None}
     rows = {name: getattr(found, name) for name in ("by_horizon", "by_hour", "sensors")}
@@ -323,6 +325,7 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
     assert "no social pooling" in texts(tmp_path / "out.svg")
 
 
+@pytest.mark.slow
 def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     largest = small_run(data, "max", "--pooling", "max")
     result = socialx("explain", largest, "--plot", tmp_path / "out.svg")

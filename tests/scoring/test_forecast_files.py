@@ -13,8 +13,9 @@ import pytest
 import socialx as api
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.core.progress import Note
+from socialx.scoring.results import ModelScores
 from socialx.scoring.tables import verdicts
-from tests.commands import refused, small_run, socialx, works
+from tests.commands import refused, small_file, small_run, socialx, works
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +40,29 @@ def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]
 # --- the numbers ----------------------------------------------------------------------------------------------------
 
 
+def alike(found: ModelScores, scores: ModelScores, rel: float = 1e-6) -> None:
+    """Batches of a file are of other sizes than those of a model, so that sums have another order."""
+    for minutes in (*range(5, 65, 5), None):
+        assert vars(found.by_minutes()[minutes]) == pytest.approx(vars(scores.by_minutes()[minutes]), rel=rel)
+
+
 @pytest.mark.parametrize("part", ["test", "validation", "all"])
 @pytest.mark.parametrize("suffix", [".h5", ".parquet"])
 def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path, suffix: str, part: str) -> None:
     path = tmp_path / f"saved{suffix}"
     api.evaluate(run, split=part, save_forecasts=path)
     found, said = told([run, path], split=part, baselines=True, by=("hour", "sensor"))
-    assert found[path] == found[run]
-    assert found.by[str(path)] == found.by[str(run)]
+    alike(found[path], found[run])
+    for by in ("hour", "sensor"):
+        rows = zip(found.by[str(path)][by], found.by[str(run)][by], strict=True)
+        assert all((row.key, row.count) == (other.key, other.count) for row, other in rows)
+        assert [row.mae for row in found.by[str(path)][by] if row.count] == pytest.approx(
+            [row.mae for row in found.by[str(run)][by] if row.count], rel=1e-6
+        )
     assert found.protocol.period is None
     assert not [line for line in said if str(path) in line]
     alone = api.evaluate(path, data=api.load_run(run).settings.data.path, split=part)
-    assert alone[path] == found[run]
+    alike(alone[path], found[run])
 
 
 @pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".h5", "strict"), (".parquet", "canonical")])
@@ -60,10 +72,7 @@ def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path
     path = tmp_path / f"made{suffix}"
     works("predict", run, "--start", "2012-05-03 01:00", "--every", "5min", "--output", path)
     of_run, of_file = api.evaluate(run)[run], api.evaluate(path, data={"path": data, "split_method": split})[path]
-    for minutes in (*range(5, 65, 5), None):
-        scores = vars(of_run.by_minutes()[minutes])
-        found = vars(of_file.by_minutes()[minutes])
-        assert found == pytest.approx(scores, rel=1e-4 if suffix == ".csv" else 1e-6)
+    alike(of_file, of_run, 1e-4 if suffix == ".csv" else 1e-6)
 
 
 def with_others(frame: pd.DataFrame) -> pd.DataFrame:
@@ -76,7 +85,7 @@ WAYS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "shuffled": lambda f: f.sample(frac=1, random_state=0),
     "times": lambda f: f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")).drop(columns="lead_minutes"),
     "time and horizon": lambda f: f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")),
-    "a zone": lambda f: f.assign(origin=f.origin.dt.tz_localize("America/Los_Angeles").dt.tz_convert("UTC")),
+    "a zone": lambda f: f.assign(origin=f.origin.dt.tz_convert("UTC")),
     "others": with_others,
 }
 
@@ -105,8 +114,8 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     assert "1.0000" in result.stdout
 
 
-def test_two_models_are_compared_by_days(data: Path, excerpt: Path, tmp_path: Path) -> None:
-    run = small_run(excerpt, tmp_path / "run", "--days", "8")
+def test_two_models_are_compared_by_days(tmp_path: Path) -> None:
+    run = small_run(small_file(tmp_path, 6 * 288), tmp_path / "run", "--model", "linear")
     part = {"split": "all"}
     path = tmp_path / "saved.h5"
     api.evaluate(run, save_forecasts=path, **part)
@@ -176,7 +185,7 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
         (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "is not a time like"),
         (lambda f: f.assign(forecast="fast"), "are not numbers"),
         (lambda f: pd.concat([f, f["forecast"]], axis=1), "column forecast stands twice"),
-        (lambda f: f.assign(origin=[f"{t}+0{i % 2}:00" for i, t in enumerate(f["origin"])]), "several offsets"),
+        (lambda f: f.assign(origin=[str(t)[: 19 + 6 * (i % 2)] for i, t in enumerate(f["origin"])]), "lack an offset"),
         (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
         (lambda f: f[f["lead_minutes"] == 15], "of 12 steps have no forecast"),
         (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "no forecast in the test split"),

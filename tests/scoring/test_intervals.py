@@ -26,7 +26,7 @@ from socialx.core.progress import Epoch
 from socialx.core.sealed_tensors import fingerprint
 from socialx.data.source import Arrays
 from socialx.scoring import intervals as module
-from socialx.scoring.free_flow import free_flow_speeds
+from socialx.scoring.adaptation import free_flow_speeds
 from socialx.scoring.intervals import (
     LEAST,
     LEVELS,
@@ -39,7 +39,7 @@ from socialx.scoring.intervals import (
     congestion_groups,
 )
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example
@@ -70,9 +70,6 @@ def made(
     scored = protocol(horizon=errors.shape[1], sensors=len(ids), inputs=units, targets=units)
     rest = (torch.from_numpy(lower), torch.from_numpy(upper), "w", scored, count)
     return ConformalIntervals(ids, table, *rest)
-
-
-# --- the numbers ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=500), st.integers(0, 5))
@@ -219,12 +216,12 @@ def test_sensors_are_found_by_id_and_unknown_ones_have_the_bounds_of_all() -> No
 
 
 def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = load_trained(run, ConfigLayers())[0].data
+    data = open_forecasting(run, ConfigLayers()).experiment.data
     readings = list(data.training_readings())
     values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
     expected = np.nanpercentile(values, 95, axis=0, method="lower")
     np.testing.assert_array_equal(free_flow_speeds(data), expected)
-    monkeypatch.setattr("socialx.scoring.free_flow.FREE_FLOW_BYTES", -(-values.nbytes // 3))
+    monkeypatch.setattr("socialx.scoring.adaptation.FREE_FLOW_BYTES", -(-values.nbytes // 3))
     fewer = free_flow_speeds(data)
     np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
 
@@ -242,9 +239,6 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     values[2, 1, 1] = math.inf
     with pytest.raises(SocialxError, match="calibration is not finite"):
         sums.update(values, example().batch, Target(values, values == 0))
-
-
-# --- the run folder ---------------------------------------------------------------------------------------------------
 
 
 def intervals_of(run: Path) -> ConformalIntervals:
@@ -276,14 +270,14 @@ def test_a_training_that_goes_on_writes_those_of_its_new_weights(run: Path) -> N
     old = intervals_of(run).weights
     works("train", "--resume", run, "--max-epochs", "2")
     assert intervals_of(run).weights != old
-    data = load_trained(run, ConfigLayers())[0].data.store.path
+    data = open_forecasting(run, ConfigLayers()).experiment.data.store.path
     works("train", "--data", data, "--run-dir", run, "--overwrite", "--max-epochs", "1", *SMALL)
     assert intervals_of(run).weights == old  # it clears them with the rest
 
 
 def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path) -> None:
     """Ctrl-C in the second epoch, as the loop sees it."""
-    data = load_trained(trained, ConfigLayers())[0].data.store.path
+    data = open_forecasting(trained, ConfigLayers()).experiment.data.store.path
     model = {"width": 8, "blocks": 1, "slstm_at": ()}
     stop = lambda event: signal.raise_signal(signal.SIGINT) if isinstance(event, Epoch) else None  # noqa: E731
     run = api.train(data, model=model, trainer={"max_epochs": 3}, run_dir=tmp_path / "run", progress=stop)
@@ -358,9 +352,6 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
     assert "the intervals are unreadable" in refused("predict", run, "--interval", "0.9")
 
 
-# --- what users see ---------------------------------------------------------------------------------------------------
-
-
 def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path) -> None:
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8)
     assert (found.lower >= 0).all()
@@ -371,7 +362,7 @@ def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path
     frame = found.to_frame()
     names = ["origin", "sensor", "time", "lead_minutes", "forecast", "lower", "upper", "unit", "input_status"]
     assert list(frame.columns) == names
-    one = frame[(frame.sensor == found.sensors[2]) & (frame.origin == found.origin[1])]
+    one = frame[(frame.sensor == found.sensors[2]) & (frame.origin == frame.origin.unique()[1])]
     np.testing.assert_array_equal(one["upper"].to_numpy(np.float32), found.upper[1, :, 2, 0])
     for name in ("f.csv", "f.h5"):
         found.write(tmp_path / name)
@@ -409,6 +400,9 @@ def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
     for level in (0.5, 0.8, 0.9):  # on the errors that they are made of: about the level
         assert level - 0.01 <= rows[level, None]["share"] < level + 0.03
         assert f"{rows[level, 60]['share']:.1%}" in printed
+    section = printed.partition("prediction intervals")[2]
+    levels = [line.split("│")[1].strip() for line in section.splitlines() if line.count("│") == 4]
+    assert [level for level in levels if level] == ["50%", "80%", "90%"]
     assert rows[0.5, None]["width"] < rows[0.8, None]["width"] < rows[0.9, None]["width"]
     assert api.evaluate([run]).coverage == {}
 

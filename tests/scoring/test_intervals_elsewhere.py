@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 import socialx
-from socialx.scoring import last_days
+from socialx.scoring import adaptation
 from socialx.scoring.intervals import LEVELS, SHARES, ConformalIntervals, bounds_by_group
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import edited, small_file, small_run, works
@@ -45,20 +44,26 @@ def test_within_the_first_day_intervals_are_a_first_guess(run: Path, data: Path)
     np.testing.assert_allclose(found.upper[0, :, 0, 0] - found.values[0, :, 0, 0], table, atol=1e-4)
 
 
-@pytest.mark.parametrize("at", ["2012-05-04 10:00", "2012-05-05 10:00"])
-def test_later_ones_are_of_forecasts_of_the_file_that_end_before(
-    at: str, run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+def test_later_ones_are_of_forecasts_that_end_on_the_days_before(
+    run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_days, "SHARES", (1.0,))  # the week before each forecast would decide another share
+    monkeypatch.setattr(adaptation.Past, "leaning", lambda *_: None)
+    at = "2012-05-05 10:00"
     found = socialx.predict(run, data, at=at, interval=0.8)
-    until = pd.Timestamp(at) - pd.Timedelta(hours=1)
-    made = socialx.predict(run, data, start="2012-05-03 01:00", end=until, every="30min")
+    made = socialx.predict(run, data, start="2012-05-03 00:55", end="2012-05-04 22:55", every="5min")
+    chosen = np.zeros(len(made.origin), bool)
+    for day in (0, 1):
+        latest = np.datetime64("2012-05-03T22:55") + np.timedelta64(day, "D")
+        for late in (0, 25):
+            past = latest - np.timedelta64(late, "m") - np.arange(28) * np.timedelta64(55, "m")
+            first = np.datetime64("2012-05-02T23:00") + np.timedelta64(day, "D")
+            chosen |= np.isin(made.origin, past[past >= first])
+    made = replace(made, times=made.times[chosen], values=made.values[chosen])
     truth = socialx.open_store(data)
     values, valid = truth.read(slice(0, len(truth.seconds)))
     rows = np.searchsorted(truth.seconds, made.times.astype("datetime64[s]").astype(np.int64))
     errors = np.where(valid[rows], values[rows] - made.values[..., 0], np.nan)  # [W,P,N]
-    now = int(np.searchsorted(truth.seconds, int(pd.Timestamp(at).timestamp()))) + 1
-    flow = np.sort(values[:now], axis=0)[int(0.95 * (now - 1))]
+    flow = np.sort(values[: 2 * DAY], axis=0)[int(0.95 * (2 * DAY - 1))]
     for step in (0, 11):
         groups = sum((made.values[:, step, :, 0] >= share * flow).astype(int) for share in SHARES)
         bounds = bounds_by_group(errors[:, step].astype(np.float32), groups)[1, LEVELS.index(80)]
@@ -82,11 +87,11 @@ def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Pa
     )
     better = "of past data, and forecasts are better with 7 or more"
     own = (
-        "the zero-shot forecast uses 1 day of past data, and forecasts are better with 7 or more",
+        "the zero-shot forecast uses 2 days of past data, and forecasts are better with 7 or more",
         better,
-        f"the intervals come from errors on the last 1 day of {data}",
+        f"the intervals come from errors on the last 2 days of {data} before 2012-05-05",
     )
-    for at, says in (("2012-05-04 10:00", own), ("2012-05-03 10:00", (guess,))):
+    for at, says in (("2012-05-05 10:00", own), ("2012-05-03 10:00", (guess,))):
         said = " ".join(works("predict", run, "--data", data, "--at", at, "--interval", "0.9").stderr.split())
         assert [each for each in says if each not in said] == []
 

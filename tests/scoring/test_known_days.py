@@ -11,7 +11,7 @@ import torch
 
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.evaluate import evaluate
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import refused, small_file, small_run, socialx, works
 
 ROWS = 1560  # the validation split goes on past a midnight; the test split is of one day
@@ -30,7 +30,7 @@ def run(data: Path) -> Path:
 
 @pytest.mark.parametrize("days", ["all", "1", "train"])
 def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
+    experiment = open_forecasting(run, ConfigLayers()).experiment
     d, model = experiment.data, experiment.model.eval()
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
     total, count = np.zeros(12), np.zeros(12)

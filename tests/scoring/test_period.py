@@ -16,8 +16,8 @@ from socialx.core.errors import SettingsError
 from socialx.dataset import Dataset
 from socialx.files.store.time_axis import as_text
 from socialx.settings.layers import ConfigLayers
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.scored_split import select_windows
-from socialx.tasks.trained_model import load_trained
 from tests.commands import refused, small_file, small_run, works
 
 ROWS = 1500  # 5.2 days from 2012-05-03 00:00, the test split from 2012-05-07 04:10
@@ -36,7 +36,7 @@ def run(data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(run: Path) -> Dataset:
-    return load_trained(run, ConfigLayers())[0].data
+    return open_forecasting(run, ConfigLayers()).experiment.data
 
 
 def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from socialx.scoring.protocol import missing_rule
 from tests.commands import EXCERPT, works
+from tests.protocols import protocol
 
 
 def read_csv() -> tuple[list[datetime], np.ndarray]:
@@ -80,3 +82,15 @@ def test_the_protocol_says_what_the_numbers_depend_on(printed: dict[str, Any]) -
     }
     assert protocol["inputs"] == protocol["targets"] == {"avg_speed": "mph"}
     assert (protocol["missing"], protocol["split_method"]) == ({"avg_speed": 0.0}, "canonical")
+
+
+def test_holidays_are_compared_on_one_network_alone() -> None:
+    here = {"holidays": {"2012-05-28": "Sunday"}, "first_time": "2012-03-01", "last_time": "2012-06-27"}
+    plain = {**here, "holidays": {}}
+    assert protocol(**here).other_holidays(protocol(**plain)) == ["2012-05-28"]
+    assert protocol(**here).other_holidays(protocol(**plain, network="1" * 12)) == []
+
+
+def test_features_with_codes_of_their_own_are_told_apart() -> None:
+    assert missing_rule({"speed": 0.0, "flow": 0.0}) == "not finite or 0"
+    assert missing_rule({"speed": 0.0, "flow": None}) == "speed not finite or 0, flow not finite"

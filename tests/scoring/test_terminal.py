@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -42,6 +43,8 @@ def test_each_source_of_the_ladder_is_named_once() -> None:
     print_ladder([(each.model, [f"{mae:.2f}" for mae in each.mae], each.source) for each in others], out)
     text = out.file.getvalue()
     assert text.count(long) == 1
+    heads = [part.strip() for part in re.split("[│┃]", text.splitlines()[1])]
+    assert heads == ["model", "MAE 15 min", "MAE 30 min", "MAE 60 min", "from"]
     rows = {line.split("│")[0].strip(): line.split("│")[-1].strip() for line in text.splitlines() if "│" in line}
     assert rows == {"A": "[1]", "B": "[1]", "C": "[2]"}
     assert text.splitlines()[-2:] == [f"[1] {long}", "[2] its paper"]

@@ -16,7 +16,7 @@ from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from socialx.scoring.tables import protocol_lines
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import edited, keep_rows, small_file, small_run, works
 
 DAY = 288
@@ -111,9 +111,6 @@ def truth_of(path: Path, frame: pd.DataFrame) -> np.ndarray:
     return table.reindex(pd.MultiIndex.from_frame(frame[["time", "sensor"]])).to_numpy()
 
 
-# --- what is scored and saved -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_path: Path, name: str) -> None:
     """And ``predict`` gives the same forecast of every window that is scored."""
@@ -121,6 +118,7 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     run = small_run(path, "run", "--batch-size", "256")
     found = api.evaluate(run, split="all", save_forecasts=save)
     frame = frame_of(save)
+    frame = frame.assign(**{column: frame[column].dt.tz_localize(None) for column in ("origin", "time")})
     truth = truth_of(path, frame)
     np.testing.assert_array_equal(frame["truth"].to_numpy(np.float32), truth.astype(np.float32))
     windows, left_out = found.protocol.windows, found.protocol.windows_left_out
@@ -168,7 +166,7 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     other = Path(shutil.copytree(run, tmp_path / "other"))
     found = api.evaluate([run, other], baselines=True, by=("hour", "weekday", "sensor"), drift=True, intervals=True)
     compared = api.evaluate([run, other], split="all", compare=True)
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
+    experiment = open_forecasting(run, ConfigLayers()).experiment
     store, starts = experiment.data.store, experiment.data.windows.test
     assert (np.diff(store.seconds[starts[:, None] + np.arange(24)]) == 300).all()
     count = int(store.valid[starts[:, None] + np.arange(12, 24)].sum())
@@ -201,9 +199,6 @@ def test_the_copied_reading_of_a_gap_is_not_scored(whole: Path, tmp_path: Path) 
     assert found["naive"].overall().mae == 0
 
 
-# --- what is trained on -----------------------------------------------------------------------------------------------
-
-
 def test_training_says_what_it_leaves_out(gappy: tuple[Path, Path], tmp_path: Path) -> None:
     path, run = gappy
     left_out = api.load_run(run).protocol.windows_left_out
@@ -221,6 +216,7 @@ def older(run: Path, folder: Path, crossed: int) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_an_older_run_that_was_trained_across_gaps_says_so(gappy: tuple[Path, Path], tmp_path: Path) -> None:
     _, run = gappy
     before = older(run, tmp_path, 1234)
@@ -236,9 +232,6 @@ def test_a_part_that_is_all_gaps_is_refused_with_the_reason(whole: Path, tmp_pat
     path = written(whole, tmp_path / "file.h5", lambda rows: every(rows)[every(rows) % 16 > 0], np.zeros_like)
     with pytest.raises(SocialxError, match=r"rows are too few for a train window of 12 \+ 12 steps .*cross a time gap"):
         api.evaluate(baselines=True, data=path)
-
-
-# --- published data sets ----------------------------------------------------------------------------------------------
 
 
 def bay(whole: Path, path: Path, first: str, jump_s: int, ids: tuple[str, ...]) -> Path:

@@ -42,6 +42,8 @@ def test_a_run_of_the_first_days_says_that_others_are_not_scored(data: Path, tmp
     run = small_run(data, tmp_path / "run", "--days", "1")
     done = works("evaluate", run)
     assert f"only the first 1 day of {data} is scored, as in training (--days 1).\n" in done.stderr
+    two = small_file(tmp_path / "two", 2 * 288)  # exactly two days
+    works("evaluate", small_run(two, "run", "--days", "1")).stderr.index("  try: add --days 2 to score all\n")
     first = small_file(tmp_path, 288)
     assert "is scored" not in works("evaluate", run, "--data", first).stderr
     assert "only the first 1 day of" in works("explain", run, "--data", data).stderr

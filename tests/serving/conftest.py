@@ -19,14 +19,14 @@ from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app, make_service
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 
 ROWS = 12
 
 
 @pytest.fixture(scope="session")
 def experiment(trained: Path) -> Experiment:
-    return load_trained(trained, ConfigLayers(), split=False)[0]
+    return open_forecasting(trained, ConfigLayers(), split=False).experiment
 
 
 @pytest.fixture

@@ -19,9 +19,7 @@ from starlette.testclient import TestClient
 import socialx as api
 from socialx.serving.endpoints import Service, make_app, make_service
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.predict import make_band
-from socialx.tasks.trained_model import load_trained
-from socialx.training.run_folder import open_run
+from socialx.tasks.opened import open_forecasting
 from tests.commands import edited, keep_rows
 from tests.serving.conftest import request_of
 
@@ -47,9 +45,6 @@ def as_csv(request: Request) -> str:
 def expected(run: Path, path: Path) -> dict[str, Any]:
     """What predict gives for a file, under the name that the server gives the run."""
     return {**api.predict(run, path).as_dict(), "run": "small"}
-
-
-# --- the numbers ----------------------------------------------------------------------------------------------------
 
 
 def test_json_and_csv_give_the_forecast_of_predict(
@@ -123,9 +118,6 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
             values, own = (np.array(each["forecast"]["avg_speed"]) for each in (answer.json(), alone))
             np.testing.assert_allclose(values, own, rtol=1e-6, atol=1e-5)
             assert answer.json()["origin"] == alone["origin"] == [request["times"][-1]]
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
 
 
 def change(**values: Any) -> Callable[[Request], Request]:
@@ -278,10 +270,8 @@ def test_any_numbers_are_answered_with_numbers_or_refused(
 def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service, hour: Request, tmp_path: Path) -> None:
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
-    trained = load_trained(run, ConfigLayers(), split=False)[1]
-    service.band = make_band(
-        open_run(run), trained, service.experiment, 0.8, int(service.experiment.data.store.seconds[-1])
-    )
+    opened = open_forecasting(run, ConfigLayers(), split=False)
+    service.band = opened.band(0.8, int(service.experiment.data.store.seconds[-1]))
     with TestClient(make_app(service)) as client:
         found = client.post("/forecast", json=hour).json()
     assert found["interval"] == 0.8

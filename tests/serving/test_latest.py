@@ -106,7 +106,8 @@ def test_ready_says_how_old_the_data_is(
     monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: age_s)
     late = "the last row is older than 3 steps" if age_s > 15 * 60 else ""
     with TestClient(make_app(followed)) as client:
-        assert client.get("/ready").json() == {"ready": True, "reason": late, "last_data": f"{words} ago"}
+        answer = client.get("/ready").json()
+        assert answer == {"ready": True, "reason": late, "last_data": f"{words} ago", "adapted_before": None}
     monkeypatch.setitem(vars(followed.latest.experiment.data.store), "timezone", None)
     assert followed.latest.age_s == max(0, age_s - 86_400)
 

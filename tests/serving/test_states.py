@@ -62,7 +62,7 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client.get("/health").json()["status"] == "ok"
-    assert client.get("/ready").json() == {"ready": True, "reason": "", "last_data": None}
+    assert client.get("/ready").json() == {"ready": True, "reason": "", "last_data": None, "adapted_before": None}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
     assert "no lookback to forecast from" in answer.json()["detail"]
@@ -197,7 +197,12 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
     with TestClient(make_app(service)) as client:
         assert [client.post("/forecast", json=hour).status_code for _ in range(2)] == [504, 504]
         assert client.get("/ready").status_code == 503
-        assert client.get("/ready").json() == {"ready": False, "reason": "the model does not answer", "last_data": None}
+        assert client.get("/ready").json() == {
+            "ready": False,
+            "reason": "the model does not answer",
+            "last_data": None,
+            "adapted_before": None,
+        }
         assert service.worker.taken == 0
         assert not service.worker._waiting
         held.set()
@@ -232,4 +237,5 @@ def test_a_part_that_has_stopped_is_told(service: Service) -> None:
             "ready": False,
             "reason": "a part of the server has stopped",
             "last_data": None,
+            "adapted_before": None,
         }

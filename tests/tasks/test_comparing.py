@@ -6,6 +6,8 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -16,6 +18,7 @@ import torch
 
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.progress import Bar, Work
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
@@ -53,6 +56,25 @@ def served(settings: Settings | str, *seconds: float) -> list[dict[str, Any]]:
     answers = StringIO()
     serve(asked, answers)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
+
+
+def test_both_sides_of_a_round_are_warmed_up_and_then_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    @contextmanager
+    def process(name: str, _: Settings) -> Iterator[Callable[[float], dict[str, float]]]:
+        def timed(seconds: float) -> dict[str, float]:
+            asked.append(name)
+            return {"seconds": seconds if name == "these settings" else 2 * seconds, "windows": 10}
+
+        yield timed
+
+    monkeypatch.setattr(comparing, "start_process", process)
+    gain, first, second = comparing.run_round(Settings(), Settings(), 3.0, Bar(Work("compare", 1, "s")))
+    these, other = "these settings", "the other settings"
+    assert asked[:6] == [these, other, these, other, other, these]
+    assert 2 + len(first) + len(second) == len(asked)
+    assert gain.gain == pytest.approx(0.5)  # the other settings take twice as long
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

@@ -12,9 +12,14 @@ import pandas as pd
 import pytest
 
 import socialx
-from tests.commands import edited, in_kmh, keep_rows, refused, small_file, small_run
+from socialx.serving.latest import Latest
+from socialx.serving.posted import read_issue
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.opened import open_forecasting
+from tests.commands import LOCATIONS, cross, edited, in_kmh, keep_rows, refused, small_file, small_run, works
 
 DAY = 288
+ROWS = [3 * DAY + 144, 4 * DAY, 5 * DAY - 6]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +77,7 @@ def frame_of(data: Path) -> pd.DataFrame:
         return pd.DataFrame(file["data/features"][:, :, 0], times, file["metadata/vdids"].asstr()[:])
 
 
-@pytest.mark.parametrize("days", [0, 1, 2, 14, 92, 366])
-@pytest.mark.parametrize("row", [3 * DAY + 144, 4 * DAY, 5 * DAY - 6])
+@pytest.mark.parametrize(("row", "days"), cross(ROWS, [0, 1, 2, 14, 92, 366], 5 * DAY - 6))
 def test_an_hour_is_forecast_as_by_the_whole_file_however_late_it_is(
     run: Path, whole: Path, tmp_path: Path, row: int, days: int
 ) -> None:
@@ -113,12 +117,25 @@ def test_in_another_unit_it_is_the_same_knowledge(run: Path, whole: Path, tmp_pa
     np.testing.assert_allclose(kilometres, 1.609344 * miles, rtol=1e-4)
 
 
-def test_another_data_set_with_the_same_ids_is_another_network(run: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_network_is_its_ids_and_its_places_whatever_its_name(run: Path, whole: Path, tmp_path: Path) -> None:
     later = part_of(whole, tmp_path / "later.h5", slice(4 * DAY, None))
     with edited(later, tmp_path / "city.h5") as file:
         file.attrs["dataset_name"] = "another_city"
-    one, two = (socialx.predict(run, data).values for data in (later, tmp_path / "city.h5"))
-    assert np.abs(one - two).max() > 1e-3
+    places = pd.read_csv(LOCATIONS).assign(latitude=lambda table: table["latitude"] + 5)
+    places.to_csv(tmp_path / "places.csv", index=False)
+    works(
+        "convert",
+        "metr-la",
+        whole.with_name("small.csv"),
+        "--meta-csv",
+        tmp_path / "places.csv",
+        "--output-h5",
+        tmp_path / "a.h5",
+    )
+    elsewhere = part_of(tmp_path / "a.h5", tmp_path / "elsewhere.h5", slice(4 * DAY, None))
+    one, two, three = (socialx.predict(run, data).values for data in (later, tmp_path / "city.h5", elsewhere))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - three).max() > 1e-3
 
 
 def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
@@ -135,12 +152,8 @@ def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
 
 @pytest.mark.parametrize("minutes", [0, 25, 70, 500])
 def test_a_server_forecasts_as_predict_does_just_after_midnight(run: Path, whole: Path, minutes: int) -> None:
-    from socialx.serving.latest import Latest
-    from socialx.settings.layers import ConfigLayers
-    from socialx.tasks.trained_model import load_trained
-
     path = part_of(whole, run.parent / f"until_{minutes}.h5", slice(0, 5 * DAY + minutes // 5 + 1))
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)
+    experiment = open_forecasting(run, ConfigLayers.from_call(None, {"data": path}), split=False).experiment
     issue = Latest(experiment, "run", path).read()[0]
     values = experiment.precision.infer(experiment.model.eval(), issue.batch)
     np.testing.assert_allclose(values, socialx.predict(run, path).values, rtol=1e-6)
@@ -179,14 +192,9 @@ BEFORE = {
 @pytest.mark.parametrize("name", BEFORE)
 def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, whole: Path, tmp_path: Path) -> None:
     """After an answer for tomorrow, for which it has counted today as far as it was."""
-    from socialx.serving.latest import Latest
-    from socialx.serving.posted import read_issue
-    from socialx.settings.layers import ConfigLayers
-    from socialx.tasks.trained_model import load_trained
-
     path = tmp_path / "live.h5"
     BEFORE[name](whole, path)
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)
+    experiment = open_forecasting(run, ConfigLayers.from_call(None, {"data": path}), split=False).experiment
     latest = Latest(experiment, "run", path)
 
     def forecasts() -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +211,8 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
     path.write_bytes(whole.read_bytes())
     after = forecasts()
     np.testing.assert_allclose(after[0], socialx.predict(run, path).values, rtol=1e-6)
-    anew = Latest(load_trained(run, ConfigLayers.from_call(None, {"data": path}), split=False)[0], "run", path)
+    opened = open_forecasting(run, ConfigLayers.from_call(None, {"data": path}), split=False)
+    anew = Latest(opened.experiment, "run", path)
     latest = anew
     np.testing.assert_array_equal(after[1], forecasts()[1])
     assert np.abs(after[1] - before[1]).max() > 1e-3

@@ -344,6 +344,7 @@ def test_nothing_of_torch_and_of_the_folder_is_changed(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_piped_output_is_plain(data: Path, tmp_path: Path) -> None:
     done = process("doctor", "--data", data, *SETS, cwd=tmp_path, NO_COLOR="")
     assert done.returncode == 0, done.stderr

@@ -109,6 +109,7 @@ def test_data_is_replaced_only_with_overwrite(case: tuple[str, str], there: dict
     assert "exists already.\n  try: add --overwrite" in done.stderr
 
 
+@pytest.mark.slow
 def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_path: Path) -> None:
     plot, geojson, svg = tmp_path / "a.png", tmp_path / "a.geojson", tmp_path / "a.svg"
     for _ in range(2):

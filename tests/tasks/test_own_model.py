@@ -206,6 +206,7 @@ def of_neighbours(folder: Path, trained: Path) -> tuple[Path, tuple[str, str]]:
     return path, named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pt2", "onnx", "safetensors"])
 def test_it_is_exported(of_neighbours: tuple[Path, tuple[str, str]], suffix: str, tmp_path: Path) -> None:
     """The exported file forecasts what ``predict`` forecasts, for any number of windows."""

@@ -414,6 +414,7 @@ def test_an_interruption_leaves_no_temporary_file(work: str, here: Path) -> None
     assert not Path("export.h5").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     """In a process of its own, at the moment when the temporary file is there."""
     place = here.parent / "temporary"

@@ -20,7 +20,7 @@ from socialx.core.errors import FallbackWarning
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import SMALL, edited, refused, small_file, small_run, socialx, works
 
 QUICK = [*SMALL, "--max-epochs", "1", "--batch-size", "32"]
@@ -122,7 +122,7 @@ def test_the_command_that_is_named_gives_the_position_back(data: Path, tmp_path:
 
 def pooled(run: Path) -> Tensor:
     """What the first social layer of a trained run adds to every sensor: [B,N,E]."""
-    experiment, _ = load_trained(run, ConfigLayers())
+    experiment = open_forecasting(run, ConfigLayers()).experiment
     seen: list[Tensor] = []
     pooling: nn.Module = experiment.model.eval().social[0].pooling
     pooling.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
@@ -167,9 +167,6 @@ def test_a_model_without_neighbours_needs_no_positions(options: list[str], data:
     works("evaluate", run)
     if "self_only" in options:
         assert pooled(run).any(-1).all()  # every sensor uses itself
-
-
-# --- listed roads ---------------------------------------------------------------------------------------------------
 
 
 def roads(data: Path, folder: Path, *more: str, metres: float = 900) -> Path:

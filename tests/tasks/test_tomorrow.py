@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from socialx.drawing.terminal import lead_text, lead_times
-from socialx.files.store.time_axis import as_text, wall_seconds
+from socialx.files.store.time_axis import Clock, as_text
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.forecast.picture import print_forecast
 from socialx.settings.layers import preset_here
@@ -41,7 +41,7 @@ def test_a_time_within_the_reach_names_the_last_row_alone(run: Path) -> None:
     "text", ["2012-06-29 7:00", "29.06.2012 07:00", "29.6.2012 7:00", "29.06.2012 7:00:00", " 2012-06-29T7:00 "]
 )
 def test_times_as_people_write_them(text: str) -> None:
-    assert as_text(wall_seconds(text, "at", None)) == "2012-06-29 07:00:00"
+    assert as_text(Clock(None, None).seconds(text, "at")) == "2012-06-29 07:00:00"
 
 
 @pytest.mark.parametrize("text", ["7:00", "29.06.12 07:00", "30.02.2012", "2012-06-29 7", "06/29/2012", "1.2.3.4"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, socialx, works
 
 WITHOUT_SENSORS = ["--no-sensor-embedding"]
@@ -60,15 +60,17 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
     assert printed["protocol"]["scaler"] == at_home["scaler"]  # the weights brought theirs along
 
 
-def test_another_network_has_a_climatology_of_its_own(shared: Path, folder: Path) -> None:
-    experiment, _ = load_trained(shared, ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)}), split=False)
+def test_sensors_that_training_did_not_see_have_a_climatology_of_their_own(shared: Path, folder: Path) -> None:
+    experiment = open_forecasting(
+        shared, ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)}), split=False
+    ).experiment
     assert experiment.data.prior_climatology.counts.shape[2] == 7
     assert not experiment.data.prior_climatology.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
     with edited(file_of(folder, 4), city) as file:
         file.attrs["dataset_name"] = "city"
-    other, _ = load_trained(shared, ConfigLayers.from_call(None, {"data": city}), split=False)
-    assert other.data.prior_climatology is None
+    other = open_forecasting(shared, ConfigLayers.from_call(None, {"data": city}), split=False).experiment
+    assert other.data.prior_climatology is not None  # whatever the name of the file is
 
 
 @pytest.mark.parametrize("one", ["trained", "scored"])
@@ -215,7 +217,9 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) -> None:
-    run = small_run(file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", *WITHOUT_SENSORS)
+    run = small_run(
+        file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", "--batch-size", "16", *WITHOUT_SENSORS
+    )
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     assert printed["protocol"]["targets"] == {"latitude": "degrees", "avg_speed": "mph"}
     for of_model in printed["scores"].values():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from socialx.training.run_folder import RunFolder
-from tests.commands import SMALL, refused, small_run, socialx, works
+from tests.commands import SMALL, refused, socialx, works
 
 
 class _Begun(Exception):
@@ -41,7 +41,7 @@ def states(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             patch.setattr(RunFolder, name, kept(name))
         patch.setattr(RunFolder, "write_last", first_save)
         with pytest.raises(_Begun):
-            small_run(data, folder / "run")
+            works("train", "--data", data, "--run-dir", folder / "run", "--max-epochs", "1", *SMALL)
     return found
 
 

@@ -49,7 +49,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> DeviceLoader:
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     real = loader(batch_size=100)
     made = series(*speeds(600, 5))
-    for name in ("readings", "ages", "latest", "calendar"):
+    for name in ("readings", "ages", "latest", "calendar", "seconds"):
         setattr(made, name, getattr(made, name).to(META))
     made.device = META
     return DeviceLoader(made, WindowOrder(real.starts, 100))

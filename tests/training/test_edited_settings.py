@@ -14,7 +14,7 @@ from tests.commands import edited, refused, socialx, works
 EDITS = {
     "data.split_method": ("  split_method: canonical", "  split_method: strict"),
     "trainer.seed": ("  seed: 0", "  seed: 99"),
-    "loader.batch_size": ("  batch_size: 16", "  batch_size: 7"),
+    "loader.batch_size": ("  batch_size: 64", "  batch_size: 7"),
     "trainer.weight_decay": ("  weight_decay: 0.1", "  weight_decay: 0.9"),
     "model.dropout": ("  dropout: 0.1", "  dropout: 0.2"),
     "data.targets": ("  - avg_speed\n  inputs", "  - avg_speed\n  - flow\n  inputs"),

@@ -26,7 +26,7 @@ from socialx.serving.server import Served
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import KEYS, MUTABLE, RESUME
 from socialx.training import run_folder
-from tests.commands import edited, small_run
+from tests.commands import cross, edited, small_run
 
 FIELDS = [field.name for field in fields(ScoringProtocol) if field.name != "trained"]  # which a run folder lacks
 FIXED = [key for key in KEYS if key not in MUTABLE[RESUME]]
@@ -105,8 +105,7 @@ def test_an_untouched_run_is_silent(command: str, run: Path) -> None:
     assert said(command, run) == ""
 
 
-@pytest.mark.parametrize("name", FIELDS)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "name"), cross(COMMANDS, FIELDS, "predict"))
 def test_an_edited_protocol_is_another_one(command: str, name: str, run: Path) -> None:
     before = content(run)
     value = EMPTY[name] if before[name] in (None, {}) else other(before[name])
@@ -126,8 +125,13 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FIELDS if name not in SOUND])
-@pytest.mark.parametrize("command", COMMANDS)
+COMPARED = [name for name in FIELDS if name not in SOUND]
+PARTS = sorted(protocols.SPLIT_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), sorted({*cross(COMMANDS, COMPARED, "evaluate"), *cross(COMMANDS, PARTS, "predict")})
+)
 def test_a_training_under_another_protocol_is_told(command: str, name: str, run: Path) -> None:
     """As an older version of socialx, or other facts of the file, would have written it."""
     before = content(run)
@@ -137,8 +141,9 @@ def test_a_training_under_another_protocol_is_told(command: str, name: str, run:
     assert bool(said(command, run)) != of_parts  # they cut no file into parts
 
 
-@pytest.mark.parametrize("key", [key for key in FIXED if key != "trainer.run_dir"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "key"), cross(COMMANDS, [key for key in FIXED if key != "trainer.run_dir"], "predict")
+)
 def test_a_setting_that_the_training_fixed(command: str, key: str, run: Path) -> None:
     before = content(run)
     assert key in before["settings"]
@@ -150,8 +155,9 @@ def test_a_setting_that_the_training_fixed(command: str, key: str, run: Path) ->
     assert f"{key} ({run}/settings.yaml): {run} was trained with" in found
 
 
-@pytest.mark.parametrize("change", ["swapped", "renamed", "one more", "one less"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "change"), cross(COMMANDS, ["swapped", "renamed", "one more", "one less"], "predict")
+)
 def test_the_sensors_and_their_order(command: str, change: str, run: Path) -> None:
     first, second, *rest = json.loads((run / "sensors.json").read_text())
     changed = {
@@ -183,8 +189,7 @@ FACTS: dict[str, Callable[[h5py.File], None]] = {
 }
 
 
-@pytest.mark.parametrize("fact", FACTS)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "fact"), cross(COMMANDS, FACTS, "evaluate"))
 def test_the_file_says_something_else_of_the_same_readings(
     command: str, fact: str, run: Path, data: Path, tmp_path: Path
 ) -> None:

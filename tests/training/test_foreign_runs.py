@@ -19,7 +19,7 @@ from socialx.core.disk import file_lock, temporary_for
 from socialx.core.errors import SocialxError
 from socialx.core.sealed_tensors import fingerprint
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, process, refused, small_run, socialx, works
+from tests.commands import SMALL, cross, process, refused, small_run, socialx, works
 
 Content = dict[str, Any]
 
@@ -149,12 +149,12 @@ METRICS = [
 ]
 
 
-@pytest.mark.parametrize("content", METRICS, ids=range(len(METRICS)))
-def test_damaged_metrics_are_refused_before_an_epoch_is_trained(content: bytes, run: Path) -> None:
-    (run / "metrics.jsonl").write_bytes(content)
+def test_damaged_metrics_are_refused_before_an_epoch_is_trained(run: Path) -> None:
     last = (run / "last.pt").read_bytes()
-    assert "metrics.jsonl" in refused(*resumed(run))
-    assert (run / "last.pt").read_bytes() == last
+    for content in METRICS:
+        (run / "metrics.jsonl").write_bytes(content)
+        assert "metrics.jsonl" in refused(*resumed(run)), content[:40]
+        assert (run / "last.pt").read_bytes() == last
     (run / "metrics.jsonl").unlink()  # as the line says
     works(*resumed(run))
 
@@ -165,8 +165,7 @@ PROTOCOL: dict[str, Any] = {"checksum": None, "windows": 7, "targets": ["mph"], 
 }
 
 
-@pytest.mark.parametrize("name", PROTOCOL)
-@pytest.mark.parametrize("command", ["evaluate", "explain", "predict"])
+@pytest.mark.parametrize(("command", "name"), cross(["evaluate", "explain", "predict"], PROTOCOL, "predict"))
 def test_a_protocol_of_other_kinds_is_refused(command: str, name: str, run: Path) -> None:
     content = json.loads((run / "protocol.json").read_text())
     (run / "protocol.json").write_text(json.dumps({**content, name.partition(" ")[0]: PROTOCOL[name]}))
@@ -306,8 +305,10 @@ def contents(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize("content", ["{}", "[1, 2", "\xff", ""])
-@pytest.mark.parametrize("name", ["environment.json", "settings_sources.json"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    cross(["environment.json", "settings_sources.json"], ["{}", "[1, 2", "\xff", ""], "environment.json"),
+)
 def test_resuming_reads_all_before_it_writes_anything(content: str, name: str, run: Path) -> None:
     if name == "settings_sources.json" and content == "{}":
         content = "[]"
@@ -330,17 +331,18 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
     assert (run / name / "kept").is_dir()
 
 
+OTHER_FORMATS = {
+    "1\n": "the run folder has format 1, and this socialx reads 2",
+    "3\n": "the run folder has format 3, and this socialx reads 2",
+    "two\n": "the file does not hold a format number",
+    None: "format.txt is missing, as in older versions. try: train again: socialx train --config",
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("1\n", "the run folder has format 1, and this socialx reads 2"),
-        ("3\n", "the run folder has format 3, and this socialx reads 2"),
-        ("two\n", "the file does not hold a format number"),
-        (None, "format.txt is missing, as in older versions. try: train again: socialx train --config"),
-    ],
+    ("command", "text"), cross(["evaluate", "predict", "train --resume"], OTHER_FORMATS, "predict")
 )
-@pytest.mark.parametrize("command", ["evaluate", "predict", "train --resume"])
-def test_a_folder_of_another_format_is_refused(command: str, text: str | None, says: str, run: Path) -> None:
+def test_a_folder_of_another_format_is_refused(command: str, text: str | None, run: Path) -> None:
     """Whatever opens it, and nothing in it changes."""
     assert (run / "format.txt").read_text() == "2\n"
     if text is None:
@@ -348,7 +350,7 @@ def test_a_folder_of_another_format_is_refused(command: str, text: str | None, s
     else:
         (run / "format.txt").write_text(text)
     before = contents(run)
-    assert says in " ".join(refused(*command.split(), run).split())
+    assert OTHER_FORMATS[text] in " ".join(refused(*command.split(), run).split())
     assert contents(run) == before
 
 

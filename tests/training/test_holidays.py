@@ -18,8 +18,8 @@ from socialx.data.source import Arrays
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.evaluate import evaluate
 from socialx.tasks.export import export_model
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.predict import predict
-from socialx.tasks.trained_model import load_trained
 from tests.commands import small_file, small_run, works
 from tests.networks import CPU, MONDAY, speeds
 
@@ -99,7 +99,7 @@ def test_a_forecast_on_a_holiday_is_that_of_the_scores(run: Path, tmp_path: Path
 
 
 def test_the_export_knows_them(run: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
+    experiment = open_forecasting(run, ConfigLayers()).experiment
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
     batch = export_model(experiment).batch(np.full((3, 12, 4, 1), 60.0), issued)
     times = issued[:, None] + 300 * np.arange(-11, 13)
@@ -110,7 +110,7 @@ def test_the_export_knows_them(run: Path) -> None:
 
 @pytest.mark.slow
 def test_an_onnx_program_knows_them(run: Path, tmp_path: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
+    experiment = open_forecasting(run, ConfigLayers()).experiment
     works("export", run, tmp_path / "run.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "run.onnx")
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-08T00:30"], "datetime64[s]").astype(np.int64)

@@ -15,7 +15,7 @@ import torch
 
 import socialx
 from socialx.model.state import TIME_TABLES, sensor_axis
-from socialx.scoring import last_days
+from socialx.scoring import adaptation
 from socialx.scoring.tables import fine_tuning_verdict
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
@@ -57,7 +57,7 @@ def other(folder: Path) -> Path:
 @pytest.fixture(autouse=True)
 def models_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run for any network would lean on the last readings of another one, and a run of its own sensors does not."""
-    monkeypatch.setattr(last_days, "SHARES", (1.0,))
+    monkeypatch.setattr(adaptation.Past, "leaning", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,7 @@ def test_a_model_for_zero_shot_stays_one_where_that_is_said(first: Path, other: 
     assert "none new" in said
 
 
+@pytest.mark.slow
 def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, other: Path, folder: Path) -> None:
     (folder / "third").mkdir()
     third = renamed(renamed(small_file(folder / "third", DAY, 3), folder / "x.h5"), folder / "third.h5")
@@ -131,6 +132,7 @@ def test_further_networks_are_normalised_like_the_run(first: Path, data: Path, o
     assert runs[0].epochs[1].validation_mae == runs[1].epochs[1].validation_mae
 
 
+@pytest.mark.slow
 def test_python_starts_from_a_run_too(first: Path, other: Path, folder: Path) -> None:
     then = socialx.load_run(first)
     for start in (first, str(first), then):
@@ -200,6 +202,7 @@ def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first
     assert f"model.kind (--model): the weights of {start} need {kind}, got social.\n" in error
 
 
+@pytest.mark.slow
 def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: Path, tmp_path: Path) -> None:
     start = Path(shutil.copytree(first, tmp_path / "start"))
     begun(start, other, tmp_path / "whole", "--max-epochs", "2", "--lr-warmup-steps", "1000")
@@ -212,6 +215,7 @@ def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: 
     assert f"{tmp_path / 'half'} keeps its weights, without --init-from {first}.\n  try: leave it out" in error
 
 
+@pytest.mark.slow
 def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path) -> None:
     words = ["--init-from", first, "--data", other, "--run-dir", tmp_path / "run", "--devices", "2", *STILL]
     done = process("train", *words)
@@ -301,6 +305,7 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
         assert fine_tuning_verdict(Difference(*pair, 9, (row,), "any")) == f"fine-tuning mine from any: {words}"
 
 
+@pytest.mark.slow
 def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path: Path) -> None:
     (folder / "long").mkdir()
     data = small_file(folder / "long", 6 * DAY, 3)

@@ -15,7 +15,7 @@ from socialx.data.calendar import DAY_S
 from socialx.serving.posted import JSON, read_issue
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import export_model
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import refused, small_file, small_run, works
 
 LIST = "2012-05-04,Sunday\n2012-05-10,Saturday\n"
@@ -37,19 +37,33 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_file(tmp_path_factory.mktemp("data"), 1560)
 
 
+@pytest.fixture(scope="module")
+def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which three runs were trained with a file and a list of relative names, the last one without."""
+    place = tmp_path_factory.mktemp("first")
+    shutil.copy(data, place / "m.h5")
+    (place / "h.csv").write_text(LIST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        small_run(Path("m.h5"), "run", "--learning-rate", "0.01", "--holidays", "h.csv")
+        small_run(Path("m.h5"), "same", "--holidays", "h.csv")
+        small_run(Path("m.h5"), "plain")
+    return place
+
+
 @pytest.fixture
-def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, in which a run was trained with a list and a file of relative names."""
-    shutil.copy(data, tmp_path / "m.h5")
+def folder(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is a copy that a test may change, and the trainings took place there."""
+    shutil.copytree(first, tmp_path, dirs_exist_ok=True)
+    for protocol in tmp_path.glob("*/protocol.json"):
+        protocol.write_text(protocol.read_text().replace(str(first), str(tmp_path)))
     monkeypatch.chdir(tmp_path)
-    Path("h.csv").write_text(LIST)
-    small_run(Path("m.h5"), "run", "--learning-rate", "0.01", "--holidays", "h.csv")
     return tmp_path
 
 
 def weekdays(run: Path | str, *dates: str, **data: str) -> list[int]:
     """The weekday of each date, 0 = Monday, as a run of this folder sees it."""
-    experiment, _ = load_trained(Path(run), ConfigLayers.from_call(None, {"data": data}), split=False)
+    experiment = open_forecasting(Path(run), ConfigLayers.from_call(None, {"data": data}), split=False).experiment
     seconds = np.array(dates, "datetime64[s]").astype(np.int64)
     return [int(day) for day in experiment.data.calendar.time_features(seconds, 5)[1]]
 
@@ -98,13 +112,10 @@ def test_a_list_that_is_named_counts_and_a_line_says_so(folder: Path) -> None:
     assert TOLD in works("evaluate", "run", "--holidays", "other.csv").stderr
     assert weekdays("run", "2012-05-04", "2012-05-03", holidays="other.csv") == [4, 6]
     assert "no such file" in refused("predict", "run", "--holidays", "none.csv")
-    plain = small_run(Path("m.h5"), "plain")
-    assert TOLD in works("evaluate", plain, "--holidays", "other.csv").stderr
+    assert TOLD in works("evaluate", "plain", "--holidays", "other.csv").stderr
 
 
 def test_runs_of_other_holidays_are_scored_together_with_a_line(folder: Path) -> None:
-    small_run(Path("m.h5"), "plain")
-    small_run(Path("m.h5"), "same", "--holidays", "h.csv")
     assert TOLD not in works("evaluate", "run", "same").stderr
     for pair in (["run", "plain"], ["plain", "run"]):
         assert f"{pair[1]} {TOLD}" in works("evaluate", *pair).stderr
@@ -139,7 +150,7 @@ def posted(date: str, ids: tuple[str, ...]) -> bytes:
 
 @pytest.mark.parametrize("year", [2005, 2012, 2013, 2014, 2026, 2039])
 def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) -> None:
-    experiment, _ = load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)
+    experiment = open_forecasting(of_country, ConfigLayers(), split=False).experiment
     for day, like in ((f"{year}-12-25", 6), (f"{year}-07-04", 6), (f"{year}-12-20", None)):
         batch = read_issue(experiment, JSON, posted(day, experiment.data.sensors.ids)).batch
         own = (int(np.datetime64(day, "D").astype(np.int64)) + 3) % 7
@@ -147,7 +158,7 @@ def test_a_server_knows_the_holidays_of_every_year(year: int, of_country: Path) 
 
 
 def test_all_that_forecasts_later_agrees(of_country: Path) -> None:
-    experiment, _ = load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)
+    experiment = open_forecasting(of_country, ConfigLayers(), split=False).experiment
     alone = export_model(experiment)
     for day in ("2012-12-25", "2014-12-25", "2031-12-25", "2031-12-20"):
         second = int(np.datetime64(day, "s").astype(np.int64)) + DAY_S // 2
@@ -157,8 +168,6 @@ def test_all_that_forecasts_later_agrees(of_country: Path) -> None:
 
 
 def test_years_are_made_once_whoever_asks(of_country: Path) -> None:
-    one, other = (
-        load_trained(of_country, ConfigLayers.from_call(None, {}), split=False)[0].data.calendar for _ in range(2)
-    )
+    one, other = (open_forecasting(of_country, ConfigLayers(), split=False).experiment.data.calendar for _ in range(2))
     days = np.arange(10_000, 30_000, 7)
     assert one.holidays_among(days) == other.holidays_among(days[::-1])

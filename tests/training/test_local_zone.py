@@ -20,7 +20,7 @@ from socialx.files.store.time_axis import known_zone
 from socialx.inspection.report import inspect
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import export_model
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from tests.commands import edited, refused, small_file, small_run, works
 
 LA = "America/Los_Angeles"
@@ -65,10 +65,7 @@ def run(wall: Path) -> Path:
 
 def test_a_file_in_utc_is_that_of_wall_times_where_the_zone_is_kept(run: Path, wall: Path, utc: Path) -> None:
     for asked in ({}, {"at": "2012-05-06 12:00"}):
-        of_utc = dict(asked)
-        if asked:
-            of_utc["at"] = "2012-05-06 19:00"
-        there, here = socialx.predict(run, **asked), socialx.predict(run, utc, **of_utc)
+        there, here = socialx.predict(run, **asked), socialx.predict(run, utc, **asked)
         np.testing.assert_array_equal(here.values, there.values)
         assert (here.times - there.times == np.timedelta64(7, "h")).all()
     by = "hour,weekday"
@@ -87,7 +84,7 @@ def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
     other = small_run(utc, "of_utc", "--learning-rate", "0.01", "--holidays", days)
     assert socialx.load_run(other).epochs[0].validation_mae == socialx.load_run(run).epochs[0].validation_mae
     assert socialx.load_run(other).protocol.holidays == socialx.load_run(run).protocol.holidays
-    assert f"days of {LA}" in works("evaluate", other).stdout
+    assert f"times of {LA}" in works("evaluate", other).stdout
 
 
 def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None:
@@ -107,6 +104,7 @@ def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None
     assert "the times are of Europe/Paris" in refused("train", "--resume", small, "--max-epochs", "3")
 
 
+@pytest.mark.slow
 def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
     told = works(
@@ -154,25 +152,24 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
         tmp_path / "offsets.h5", table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True), "--timezone", zone
     )
     assert zones(path) == zones(offsets) == ("UTC", zone)
-    assert f"days of {zone}" in works("inspect", path).stdout
+    assert f"{zone}, stored in UTC" in works("inspect", path).stdout
     assert inspect(path).local_zone == zone
     later = table(tmp_path / "later.csv", zone, str(pd.Timestamp(autumn) + pd.Timedelta(days=6)), 48)
-    line = refused("append", path, later)
-    assert f"--timezone {zone}, or --timezone UTC" in line
-    works("append", path, later, "--timezone", zone)
+    works("append", path, later)
     assert zones(path) == ("UTC", zone)
     run = small_run(path, "run", "--lookback", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
     saved = tmp_path / "all.parquet"
     found = socialx.evaluate(run, split="all", by="hour,weekday", save_forecasts=saved)
     frame = pd.read_parquet(saved)
-    times = pd.to_datetime(frame["time"]).dt.tz_localize("UTC").dt.tz_convert(zone)
+    times = frame["time"]
+    assert str(times.dt.tz) == zone
     assert (frame["truth"] - times.dt.hour).isin([20, 40]).all()
     error = (frame["forecast"] - frame["truth"]).abs()
     for row in found.by[str(run)]["hour"]:
         assert row.mae == pytest.approx(error[times.dt.hour == row.key].mean(), rel=1e-4)
     for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):
         assert row.count == len(of_day)
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}), split=False)
+    experiment = open_forecasting(run, ConfigLayers(), split=False).experiment
     climatology = experiment.data.rolling_climatology().lookup(
         open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1])
     )
@@ -217,7 +214,9 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
     frame = frame.where(store.valid).iloc[-400:]
     told: list[Any] = []
     with_zone = socialx.predict(run, frame.tz_localize(LA), progress=told.append)
-    in_utc = socialx.predict(run, frame.tz_localize(LA).tz_convert("UTC").tz_localize(None))
+    in_utc = socialx.predict(run, frame.tz_localize(LA).tz_convert("UTC"))
+    with pytest.raises(SocialxError, match="the times have no zone"):
+        socialx.predict(run, frame)
     np.testing.assert_array_equal(with_zone.values, in_utc.values)
     assert not [each for each in told if "in UTC" in str(each)]
     csv = tmp_path / "table.csv"
@@ -231,7 +230,7 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
 
 @pytest.fixture
 def experiment(run: Path, utc: Path) -> Any:
-    return load_trained(run, ConfigLayers.from_call(None, {"data": utc}), split=False)[0]
+    return open_forecasting(run, ConfigLayers.from_call(None, {"data": utc}), split=False).experiment
 
 
 def test_an_export_has_the_clock_for_years(experiment: Any, run: Path, utc: Path) -> None:
@@ -267,3 +266,22 @@ def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiment: Any, 
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
     with pytest.raises(SocialxError, match="local_zone Europe/Paris, not America/Los_Angeles"):
         latest.read()
+
+
+def test_a_server_goes_on_where_an_hour_made_a_file_of_wall_times_one_in_utc(
+    run: Path, wall: Path, utc: Path, tmp_path: Path
+) -> None:
+    from socialx.serving.latest import Latest
+
+    path = tmp_path / "follow.h5"
+    path.write_bytes(wall.read_bytes())
+    experiment = open_forecasting(run, ConfigLayers.from_call(None, {"data": path}), split=False).experiment
+    latest, batches = Latest(experiment, "run", path), []
+    for file in (wall, utc):
+        path.write_bytes(file.read_bytes())
+        issued = latest.read()
+        latest.keep(issued, [np.zeros((1, 12, 4, 1), np.float32) for _ in issued])
+        batches.append(issued[0].batch)
+    assert batches[0].origin != batches[1].origin  # the same moment by two clocks
+    for before, after in zip(*(batch._replace(origin=None) for batch in batches), strict=True):
+        assert before is None or torch.equal(before, after)

@@ -14,7 +14,7 @@ import socialx as api
 from socialx.model.forecaster import Forecaster
 from socialx.model.state import select_sensor_weights, sensor_axis
 from socialx.settings.layers import ConfigLayers
-from socialx.tasks.trained_model import load_trained
+from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import RunFolder, open_run
 from tests.commands import refused, renamed, small_file, small_run, works
 from tests.networks import batch
@@ -35,7 +35,7 @@ def free(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def model_of(run: Path, data: Path | None = None) -> Forecaster:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": data}), split=False)
+    experiment = open_forecasting(run, ConfigLayers.from_call(None, {"data": data}), split=False).experiment
     assert isinstance(experiment.model, Forecaster)
     return experiment.model
 

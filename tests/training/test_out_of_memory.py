@@ -52,16 +52,17 @@ STEP = f"{FOUND}{' '.join(HALVED)}, or --activation-checkpointing"
 
 @pytest.mark.usefixtures("full_card")
 def test_training_names_settings_and_the_halved_batch_trains(data: Path, tmp_path: Path) -> None:
-    command = ["train", "--data", data, "--max-epochs", "1", "--batch-size", "256", *SMALL]
+    command = ["train", "--data", data, "--max-epochs", "1", *SMALL, "--batch-size", "256"]
     result = socialx(*command, "--run-dir", tmp_path / "asked")
     assert result.exit_code == 1
     assert (result.stderr.count("memory"), result.stderr.endswith(f"\n{STEP}\n")) == (1, True), result.stderr
     works(*command, *HALVED, "--run-dir", tmp_path / "halved")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_card")
 def test_a_profile_says_the_same(data: Path) -> None:
-    assert refused("profile", "--data", data, "--steps", "2", "--batch-size", "256", *SMALL) == f"{STEP}\n"
+    assert refused("profile", "--data", data, "--steps", "2", *SMALL, "--batch-size", "256") == f"{STEP}\n"
 
 
 def test_scoring_and_going_on_name_what_they_may_change(

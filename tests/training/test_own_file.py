@@ -15,7 +15,7 @@ from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from socialx.serving.server import Served
 from socialx.settings.layers import ConfigLayers
-from tests.commands import EXCERPT, edited, keep_rows, small_file, small_run
+from tests.commands import EXCERPT, cross, edited, keep_rows, small_file, small_run
 
 DOORS: dict[str, Callable[[Path], object]] = {
     "predict": api.predict,
@@ -62,7 +62,12 @@ def no_data(path: Path) -> None:
     path.write_bytes(b"no HDF5 file")
 
 
-OTHERS = (other_readings, other_times, fewer_rows, no_data)
+OTHERS: dict[str, Callable[[Path], None]] = {
+    "other readings": other_readings,
+    "other times": other_times,
+    "fewer rows": fewer_rows,
+    "no data": no_data,
+}
 
 
 @pytest.fixture(scope="module")
@@ -111,21 +116,19 @@ SPAN = r"the file differs from the data of .*/runs/\w+, from 2012-05-03 00:00:00
 OTHER_DATA = rf"small\.h5: ({SPAN}|.*/runs/a was trained on other data\.)"
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("other", OTHERS, ids=lambda each: each.__name__)
-def test_another_file_of_the_same_name_is_not_taken(door: str, other: Callable[[Path], None], place: Path) -> None:
+@pytest.mark.parametrize(("door", "other"), cross(DOORS, OTHERS, "predict"))
+def test_another_file_of_the_same_name_is_not_taken(door: str, other: str, place: Path) -> None:
     here = Path("data/small.h5")
     shutil.copy(place / here, here)
-    other(here)
+    OTHERS[other](here)
     assert file_signature(used(door, place / "runs/a")) == file_signature(place / here)
 
 
-@pytest.mark.parametrize("door", ASKED)
-@pytest.mark.parametrize("other", OTHERS[:3], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("door", "other"), cross(ASKED, [name for name in OTHERS if name != "no data"], "predict"))
 def test_the_file_itself_is_another_one_now(
-    door: str, other: Callable[[Path], None], place: Path, monkeypatch: pytest.MonkeyPatch
+    door: str, other: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other(place / "data/small.h5")
+    OTHERS[other](place / "data/small.h5")
     for folder in (place, Path.cwd()):
         monkeypatch.chdir(folder)
         with pytest.raises(SocialxError, match=OTHER_DATA):
@@ -134,8 +137,7 @@ def test_the_file_itself_is_another_one_now(
         api.predict(place / "runs/a", place / "data/small.h5")  # it was asked for
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("old", ["gone", "another project"])
+@pytest.mark.parametrize(("door", "old"), cross(DOORS, ["gone", "another project"], "predict"))
 def test_a_run_that_moved_with_its_data_finds_them(door: str, old: str, place: Path) -> None:
     new = place.rename(place.with_name("renamed"))
     if old != "gone":
@@ -144,8 +146,12 @@ def test_a_run_that_moved_with_its_data_finds_them(door: str, old: str, place: P
     assert file_signature(used(door, new / "runs/a")) == file_signature(new / "data/small.h5")
 
 
-@pytest.mark.parametrize("door", ["predict", "load_run", "resume"])
-@pytest.mark.parametrize("at", ["data/small.h5", "run/data/small.h5", "elsewhere/data/small.h5"])
+@pytest.mark.parametrize(
+    ("door", "at"),
+    cross(
+        ["predict", "load_run", "resume"], ["data/small.h5", "run/data/small.h5", "elsewhere/data/small.h5"], "predict"
+    ),
+)
 def test_a_run_that_was_taken_elsewhere(door: str, at: str, place: Path) -> None:
     """The file lies beside the run, in the run, or here."""
     run = Path(shutil.move(place / "runs/a", place.parent / "run"))

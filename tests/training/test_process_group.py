@@ -329,3 +329,13 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 def test_the_rest_of_an_epoch_needs_the_same_batches(progress: TrainState, found: str, tmp_path: Path) -> None:
     with pytest.raises(SocialxError, match=found):
         progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+
+
+def test_gradients_are_summed_over_all_ranks_and_stay_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda self, tensor: tensor.mul_(self.world_size))
+    for ranks in (1, 3):
+        one, two, none = (torch.nn.Parameter(torch.ones(size)) for size in (2, 3, 1))
+        one.grad, two.grad = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])
+        ProcessGroup(0, ranks).sum_gradients([one, none, two])
+        assert torch.cat([one.grad, two.grad]).tolist() == [ranks * value for value in (1, 2, 3, 4, 5)]
+        assert none.grad is None

@@ -94,6 +94,7 @@ def test_the_validation_error_of_each_network_is_said(data: Path, other: Path, t
     assert re.search(r"validation MAE: small \d+\.\d{3}, other \d+\.\d{3}", said)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Path, folder: Path) -> None:
     flags = ("--zero-shot", "--extra-data", other, "--lr-warmup-steps", "1000")
     whole = small_run(data, folder / "whole", *flags, "--max-epochs", "2")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
+from socialx.scoring.protocol import Seen
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.train import add_teacher_forecasts, train_loader
-from socialx.tasks.trained_model import load_trained
 from socialx.training.learner import Learner
+from socialx.training.run_folder import open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
 from tests.networks import CPU, example, forecaster
 
@@ -65,7 +70,7 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
 def test_each_window_has_the_mean_forecast_of_its_teachers(
     data: Path, trained: Path, other: Path, mode: str, tmp_path: Path
 ) -> None:
-    teachers = [load_trained(path, ConfigLayers.from_call(None, {}))[0] for path in (trained, other)]
+    teachers = [open_forecasting(path, ConfigLayers()).experiment for path in (trained, other)]
     loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
     layers = ConfigLayers.from_call(
         None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
@@ -101,6 +106,54 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
     assert f"{other}: the data do not fit {trained} (" in refused("train", "--data", other, *options, trained)
     assert "not a run folder" in refused("train", "--data", data, *options, tmp_path)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 900 rows, whose training and validation end after row 720."""
+    return small_run(small_file(tmp_path_factory.mktemp("longer"), 900), "run")
+
+
+@pytest.mark.parametrize("way", ["teacher", "start", "start of a start", "teacher of a start"])
+def test_rows_that_reach_a_run_through_another_are_told(way: str, longer: Path, tmp_path: Path) -> None:
+    """Its test part begins in row 320, which the other run was trained on."""
+    data, first = small_file(tmp_path, 400), ("--teacher" if way.startswith("teacher") else "--init-from", longer)
+    words = ("train", "--data", data, "--max-epochs", "1", *SMALL)
+    said = works(*words, *first, "--run-dir", tmp_path / "run").stderr
+    if " of a " in way:
+        said = works(*words, "--init-from", tmp_path / "run", "--run-dir", tmp_path / "next").stderr
+    run = tmp_path / ("next" if " of a " in way else "run")
+    assert f"{longer}" in said
+    assert "has seen the test split of this file, until 2012-05-0" in said
+    done = works("evaluate", run)
+    assert "may have seen its windows until 2012-05-0" in done.stderr
+    assert f"{longer}" in done.stderr
+    assert "had seen these windows until 2012-05-0" in done.stdout
+
+
+def test_rows_seen_in_another_zone_are_compared_as_instants(trained: Path) -> None:
+    """Noon of Los Angeles is 19:00 UTC; a file of an unknown zone is taken for one of the same zone."""
+    protocol = replace(open_run(trained).protocol, timezone="UTC")
+    span = ("2012-05-03 00:00:00", "2012-05-03 12:00:00", "America/Los_Angeles")
+    seen = Seen("a run", protocol.network, protocol.positions, *span)
+    hours = [int(np.datetime64(f"2012-05-03T{hour}", "s").astype(int)) for hour in ("13:00", "20:00", "23:00")]
+    assert seen.within(protocol, *hours[::2]).last_time == "2012-05-03 19:00:00"
+    assert seen.within(protocol, *hours[1:]) is None
+    assert seen.within(replace(protocol, timezone=None), *hours[:2]) is None
+
+
+def test_rows_of_the_same_training_are_no_test_rows(data: Path, trained: Path, tmp_path: Path) -> None:
+    words = ("train", "--data", data, "--max-epochs", "1", *SMALL, "--teacher", trained)
+    assert "has seen" not in works(*words, "--run-dir", tmp_path / "run").stderr
+    done = works("evaluate", tmp_path / "run")
+    assert "seen" not in done.stdout + done.stderr
+
+
+def test_a_run_of_before_does_not_know_what_its_teachers_have_seen(longer: Path, tmp_path: Path) -> None:
+    run = small_run(small_file(tmp_path, 400), tmp_path / "run", "--teacher", longer)
+    path = run / "protocol.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "seen"}))
+    assert f"{longer} may have seen these windows" in works("evaluate", run).stdout
 
 
 def test_teachers_know_one_network(data: Path, trained: Path) -> None:

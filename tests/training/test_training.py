@@ -37,7 +37,7 @@ def learner(precision: Precision = FP32, dropout: float = 0.0, **options: object
         "total_steps": 60,
         "gradient_clip_val": 5.0,
     }
-    return Learner(forecaster(dropout=dropout), precision, **{**choices, **options})
+    return Learner(forecaster(dropout=dropout, patch=6), precision, **{**choices, **options})
 
 
 def weights(model: nn.Module) -> Tensor:
@@ -150,13 +150,14 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
     assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 3
     best = run.read_weights()
     assert best.epoch == progress.best_epoch + 1
-    model = forecaster(seed=5)
+    model = forecaster(seed=5, patch=6)
     model.load_state_dict(best.state)
     score = scores_of(model, loader(split="validation", batch_size=64)).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-5)
     assert (run.path / "best.safetensors").is_file()
     assert run.last.is_file()
     assert [row.epoch for row in run.rows()] == [1, 2, 3]
+    assert [row.learning_rate for row in run.rows()] == [made.rate(row.steps - 1) for row in run.rows()]
     assert not list(run.path.glob(".*"))
 
 

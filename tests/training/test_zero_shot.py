@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import socialx
-from socialx.data.climatology import TRAIN_CLIMATOLOGY_DAYS
-from socialx.scoring import last_days
+from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS
+from socialx.scoring import adaptation
 from socialx.settings.conflicts import idle_settings, sensor_tables
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
+from socialx.tasks.opened import open_forecasting
 from socialx.tasks.train import load_extra_networks, train_loader
-from socialx.tasks.trained_model import load_trained
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, in_kmh, refused, small_file, small_run, works
 
@@ -41,12 +41,12 @@ def run(folder: Path, data: Path) -> Path:
 
 
 def test_the_windows_of_its_training_know_few_days_as_often_as_many(run: Path, data: Path) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {}))
-    assert experiment.data.train_climatology_days == TRAIN_CLIMATOLOGY_DAYS
+    experiment = open_forecasting(run, ConfigLayers()).experiment
+    assert experiment.data.train_climatology_days == ZERO_SHOT_DAYS
     batch, _ = next(iter(train_loader(experiment).epoch(0)))
     assert batch.climatology.isnan().flatten(1).any(1).any()  # some windows know nothing
     others = experiment.data.loader("train", 32)
-    wanted = experiment.data.loader("train", 32, days=(None,))
+    wanted = experiment.data.loader("train", 32, days=ALL_DAYS)
     for (one, _), (two, _) in zip(others.epoch(0), wanted.epoch(0), strict=True):
         assert torch.equal(one.climatology_confidence, two.climatology_confidence)  # no other pass does
 
@@ -62,6 +62,7 @@ def test_it_has_nothing_of_single_sensors(run: Path, data: Path, tmp_path: Path)
     assert "no effect on this model: --set pooling.adaptive_adjacency_rank" in " ".join(note.stderr.split())
 
 
+@pytest.mark.slow
 def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
     (folder / "other").mkdir()
     other = small_file(folder / "other", 3 * DAY, 8)
@@ -92,9 +93,6 @@ def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path)
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
         said = " ".join(works("predict", run, "--data", data, "--at", at).stderr.split())
         assert f"the zero-shot forecast uses {days} of past data, and forecasts are better with 7 or more" in said
-
-
-# ---- the run that comes with the package
 
 
 def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +144,13 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     ).all()
 
 
+def moments_of(run: Path, data: Path) -> torch.Tensor:
+    """The mean [N,1] of a run at the pace of a file, after its last row."""
+    return open_forecasting(
+        run, ConfigLayers.from_call(None, {"data": data}), split=False
+    ).at_the_end.scaler.target_mean
+
+
 def slower(data: Path, path: Path, ratio: float, sensors: slice = slice(None), rows: slice = slice(None)) -> Path:
     """The same readings times a ratio, of sensors of other names; rows: which are kept."""
     with edited(data, path) as file:
@@ -175,7 +180,10 @@ def test_a_network_at_another_pace_is_forecast_alike(run: Path, data: Path, tmp_
     assert "5 sensors are rescaled" in " ".join(works("predict", run, "--data", other).stderr.split())
 
 
-def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(run: Path, data: Path, tmp_path: Path) -> None:
+def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(
+    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation.Past, "leaning", lambda *_: None)  # of the first day, in which all have one pace
     some, ratio = slice(0, 2), np.array([0.5, 0.5, 1, 1, 1])[:, None]
     found = socialx.predict(run, slower(data, tmp_path / "some.h5", 0.5, some))
     alike = socialx.predict(run, slower(data, tmp_path / "none.h5", 1.0))
@@ -190,10 +198,7 @@ def test_some_hours_at_which_a_detector_is_stuck_are_not_its_pace(run: Path, dat
     whole = slower(data, tmp_path / "whole.h5", 1.0)
     with edited(whole, tmp_path / "stuck.h5") as file:
         file["data/features"][:DAY, 1] *= 0.3
-    moments = []
-    for path in (whole, tmp_path / "stuck.h5"):
-        experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": path}))
-        moments.append(experiment.model.scaler.target_mean)
+    moments = [moments_of(run, path) for path in (whole, tmp_path / "stuck.h5")]
     assert torch.equal(*moments)
 
 
@@ -209,23 +214,14 @@ def test_later_readings_do_not_change_the_pace_of_an_earlier_forecast(run: Path,
 def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
-    experiment, _ = load_trained(run, ConfigLayers.from_call(None, {"data": slower(data, tmp_path / "whole.h5", 1.0)}))
-    jam = slower(data, tmp_path / "jam.h5", 0.3, slice(0, 3), slice(0, 24))
-    found, _ = load_trained(run, ConfigLayers.from_call(None, {"data": jam}), split=False)
-    (std,) = {float(each) for each in found.model.scaler.target_std}
-    assert std == pytest.approx(float(experiment.model.scaler.target_std.median()))
+    whole = moments_of(run, slower(data, tmp_path / "whole.h5", 1.0))
+    (mean,) = set(moments_of(run, slower(data, tmp_path / "jam.h5", 0.3, slice(0, 3), slice(0, 24))).flatten().tolist())
+    assert mean == pytest.approx(float(whole.median()))
 
 
 def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
-    found, state = [], []
-    for ratio in (1.0, 1.05):
-        experiment, _ = load_trained(
-            run, ConfigLayers.from_call(None, {"data": slower(data, tmp_path / "near.h5", ratio)})
-        )
-        found.append(experiment.protocol.free_flow["avg_speed"])
-        state.append(experiment.model.scaler.target_mean)
-    assert found[1] == pytest.approx(1.05 * found[0], rel=1e-5)
-    assert torch.equal(*state)
+    near = [moments_of(run, slower(data, tmp_path / "near.h5", ratio)) for ratio in (1.0, 1.05)]
+    assert torch.equal(*near)
 
 
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:
@@ -238,10 +234,7 @@ def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("minutes", [10, 15])
-def test_a_file_of_a_longer_step_is_forecast_in_its_own(
-    run: Path, tmp_path: Path, minutes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(last_days, "SHARES", (1.0,))  # the model alone does not lean on the last reading
+def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Path, minutes: int) -> None:
     times = pd.date_range("2024-01-30", periods=3 * 1440 // minutes, freq=f"{minutes}min", name="time")
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])

@@ -19,7 +19,7 @@ from socialx.core.disk import file_lock, file_signature
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note
-from socialx.data.calendar import DAY_S
+from socialx.data.calendar import DAY_S, shifts
 from socialx.data.source import pages
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
@@ -27,6 +27,7 @@ from socialx.files.sources.positions.locations import join, match_case, read_loc
 from socialx.files.sources.readings import mask_codes, order_times
 from socialx.files.sources.recognition import FORMATS
 from socialx.files.sources.request import ConvertOptions
+from socialx.files.sources.tables.clock_changes import goes_back, in_utc, repeats
 from socialx.files.sources.tables.columns import QUANTITY_COLUMNS
 from socialx.files.sources.tables.reader import CSV
 from socialx.files.store.head import read_head
@@ -35,6 +36,7 @@ from socialx.files.store.layout import (
     CODES_ATTR,
     FEATURE_NAMES,
     FEATURES,
+    LOCAL_ZONE_ATTR,
     ROWS_ATTR,
     SECONDS,
     STATIC_UNITS,
@@ -50,7 +52,7 @@ from socialx.files.store.layout import (
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import Store, open_store
-from socialx.files.store.time_axis import JITTER_S, as_text, as_timestamps, common_step, gap_times, known_zone, odd_rows
+from socialx.files.store.time_axis import JITTER_S, as_timestamps, common_step, gap_times, known_zone, odd_rows
 from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
@@ -142,12 +144,13 @@ class _Grid:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The new tables: observations float32 [t,N,F], times int64 [t] in seconds, and the file column of each sensor."""
+    """The new tables: observations float32 [t,N,F], times int64 [t] in a zone, and the file column of each sensor."""
 
     path: Path
     seconds: np.ndarray
     values: np.ndarray
     columns: np.ndarray
+    timezone: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,19 +168,22 @@ class _Change:
     values: np.ndarray
 
 
-def append(path: Path, request: ConvertOptions) -> AppendResult:
+def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> AppendResult:
     """Append the tables in ``request`` to the file ``path`` atomically: the file stays as before, or becomes complete.
 
-    The new rows are held in memory. Raises SocialxError where sensors, times or observations contradict the file, or
-    another process has the file open.
+    The new rows are held in memory. A repeated hour turns wall times into UTC, as in ``convert``. fill_gaps: also more
+    than a day. Raises SocialxError where sensors, times or observations contradict the file, or another process has
+    the file open.
     """
     grid = _open_grid(path, request)
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
     grid = replace(grid, new=_new_sensors(grid, request, contents))
-    store, table = grid.store, _read_table(grid, request, contents)
-    change = _compare(grid, table)
+    table = _read_table(grid, request, contents)
+    if table.timezone != grid.store.timezone:
+        grid = _in_utc(grid)
+    store, change = grid.store, _compare(grid, table, fill_gaps)
     rows, restored = len(change.seconds) - len(change.gap), len(change.target_rows) - len(change.seconds)
     new = grid.new.ids if len(change.target_rows) else ()
     done = AppendResult(
@@ -190,7 +196,7 @@ def append(path: Path, request: ConvertOptions) -> AppendResult:
         new=new,
         total=len(store.rows) + len(change.seconds),
         sensors=len(store.sensors.ids) + len(new),
-        last_timestamp=as_text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
+        last_timestamp=store.clock.text(max(int(store.seconds[-1]), int(table.seconds[-1]))),
     )
     _note(done, change, table)
     if len(change.target_rows):
@@ -215,6 +221,15 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
+
+
+def _in_utc(grid: _Grid) -> _Grid:
+    """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
+    store, zone = grid.store, grid.store.timezone
+    seconds, _ = in_utc(store.seconds, str(zone), store.path, ANEW)
+    note(Message(store.path, f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}"))
+    utc = partial(replace, seconds=seconds, timestamps=as_timestamps(seconds), timezone="UTC", local_zone=zone)
+    return replace(grid, stores=list(map(utc, grid.stores)))
 
 
 def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Sensors:
@@ -282,12 +297,12 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
             seconds = np.concatenate([seconds, block.seconds])
             values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
             values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
-    return _Table(request.data, seconds, np.concatenate(values), columns)
+    return _Table(request.data, seconds, np.concatenate(values), columns, readings.timezone)
 
 
 def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """Return the tables as readings of the file's data set, with times in the file's zone. Raises SocialxError where
-    the zones of file and tables are unknown or contradict each other.
+    """Return the tables as readings of the file's data set, with times of the file, or in UTC where an hour comes
+    twice. Raises SocialxError where the zones of file and tables are unknown or contradict each other.
     """
     where, zone = request.data, request.timezone
     wall = bool(contents.timezone) and store.timezone != contents.timezone
@@ -300,21 +315,32 @@ def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Read
     for message in contents.notes:
         note(message)
     if store.timezone == "UTC" and not contents.timezone and zone is None:
-        problem = f"the times do not say their zone, and {store.path} is in UTC"
-        either = f"add {Argument('timezone', store.local_zone or 'ZONE')}, or {Argument('timezone', 'UTC')}"
-        raise SocialxError(where, problem, either)
+        if store.local_zone is None:
+            problem = f"the times do not say their zone, and {store.path} is in UTC"
+            raise SocialxError(where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}")
+        zone, otherwise = store.local_zone, f"add {Argument('timezone', 'UTC')} if they are in UTC"
+        note(Message(where, f"the times are read in {zone}, the local zone of {store.path}", otherwise))
     facts = (store.unit, store.missing, store.timezone, str(where), "")
     sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
     readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
-    zoned_request = replace(request, timezone=store.timezone if wall else None if zone == store.timezone else zone)
-    arguments = {"meta_csv": "LOCATIONS.csv", "timezone": store.timezone or "ZONE"}
-    command = Command("convert", "auto", "OLD", "NEW", **arguments, output="OUT.h5")
+    given = store.timezone if wall else None if zone == store.timezone else zone
+    if contents.times is not None and _has_second_hour(store, contents.times, wall):
+        given = "UTC" if wall else store.timezone
+    zoned_request = replace(request, timezone=given)
+    command = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", timezone="ZONE", output="OUT.h5")
     remedy = f"convert all rows into a new file, which keeps both hours: {command}"
-    ordered, _, _ = order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)
-    if wall and ordered.timezone != store.timezone:
-        problem = f"the table has the hour that comes twice in {store.timezone}, and wall times keep one"
-        raise SocialxError(where, problem, remedy)
-    return ordered
+    return order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)[0]
+
+
+def _has_second_hour(store: Store, times: np.ndarray, zoned: bool) -> bool:
+    """Return whether table times, int64 [t], repeat an hour that a file in wall times holds once; zoned: in UTC."""
+    zone, last = known_zone(store.timezone), store.seconds[-1]
+    if zone is None or store.timezone == "UTC" or not len(times):
+        return False
+    wall = times + shifts(zone, times) if zoned else times[~repeats(times)]
+    second = zoned and not np.array_equal(wall - shifts(zone, wall, 0), times)
+    before, after = shifts(zone, np.array([last, wall[0]]), 0)
+    return second or goes_back(wall) or bool(wall[0] > last and after < before)
 
 
 def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
@@ -339,8 +365,8 @@ def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
     return columns
 
 
-def _compare(grid: _Grid, table: _Table) -> _Change:
-    """Return the rows to add and the observations that fill holes left by an earlier append.
+def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
+    """Return the rows to add and the observations that fill holes left by an earlier append. fill_gaps: as in append.
 
     Stored observations never change: raises SocialxError for a table value that differs from a stored observation, and
     for a time before the file's end that the file lacks.
@@ -352,7 +378,7 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
     if (lost := store.seconds[rows] != early).any():
         before = counted(int(lost.sum()), "row is", "rows are")
         problem = f"{before} before the end of {store.path}, which lacks the time"
-        times = as_timestamps(early[lost]).astype(str).tolist()
+        times = list(map(store.clock.text, early[lost].tolist()))
         raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {ANEW}")
     old, new = grid.readings(rows), table.values[:n_old]
     read, given = grid.are_readings(old), grid.are_readings(new)
@@ -361,13 +387,13 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
         first = []
         for row, column, feature in np.argwhere(differ)[:2]:
             cell = row, table.columns[column], feature
-            first.append(f"{grid.ids[cell[1]]} at {as_text(int(early[row]))} is {new[cell]}, not {old[cell]}")
+            first.append(f"{grid.ids[cell[1]]} at {store.clock.text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         problem = f"{other} of {store.path} ({'; '.join(first)})"
         raise SocialxError(table.path, problem, "remove these rows, or convert all rows again, each of them once")
     late = given & ~read
     fills = late.any(axis=(1, 2))
-    gap = _gap(store, table.path, later)
+    gap = _gap(store, table.path, later, fill_gaps)
     added = np.sort(np.concatenate([gap, later]))
     behind = np.full((len(added), *new.shape[1:]), np.nan, np.float32)
     behind[np.searchsorted(added, later)] = table.values[n_old:]
@@ -375,9 +401,10 @@ def _compare(grid: _Grid, table: _Table) -> _Change:
     return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
 
 
-def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
+def _gap(store: Store, where: Path, seconds: np.ndarray, fill_gaps: bool) -> np.ndarray:
     """Return the times, a step apart, between the file's last row and the new rows ``seconds`` that have no row, int64
-    [g]. where: the tables, for errors. Raises SocialxError for another step, and for a gap longer than the file.
+    [g]. where: the tables, for errors. Raises SocialxError for another step, and for a gap longer than the file, or
+    than a day unless ``fill_gaps``.
     """
     if not len(seconds):
         return seconds
@@ -385,14 +412,18 @@ def _gap(store: Store, where: Path, seconds: np.ndarray) -> np.ndarray:
     common = common_step(seconds) if len(seconds) > 2 else step
     odd = odd_rows(np.concatenate([[last], seconds]), step)
     if len(odd) or common > step + JITTER_S:
-        times = as_timestamps(seconds[odd[:3]] if len(odd) else seconds[:3]).astype(str).tolist()
+        times = list(map(store.clock.text, (seconds[odd[:3]] if len(odd) else seconds[:3]).tolist()))
         problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
         raise SocialxError(where, problem, "give the table the same step")
     gap = gap_times(np.concatenate([[last], seconds]), step, store.timezone)
+    begins, ends = (store.clock.text(int(second)) for second in (seconds[0], last))
     if len(gap) > len(store.rows):
-        begins = as_text(int(seconds[0]))
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
         raise SocialxError(where, problem, f"check the dates, or say how they are written: {Argument('time_format')}")
+    if not fill_gaps and np.diff(store.clock.local(np.array([last, seconds[0]])))[0] > DAY_S:
+        problem = f"the first new row is at {begins}, more than a day after the last one of {store.path}, {ends}"
+        fill = f"or fill the gap with missing readings: {Argument('fill_gaps', True)}"
+        raise SocialxError(where, problem, f"append the rows in between first, {fill}")
     return gap
 
 
@@ -409,7 +440,7 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
         problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
         note(Message(where, problem, "", done.absent))
     if len(gap):
-        ends = " .. ".join(as_timestamps(gap[[0, -1]]).astype(str))
+        ends = " .. ".join(map(store.clock.text, gap[[0, -1]].tolist()))
         problem = f"{counted(len(gap), 'row is', 'rows are')} neither here nor in {where} ({ends})"
         note(Message(store.path, f"{problem}: filled with missing readings"))
     zeros = int((values == 0).sum())
@@ -444,6 +475,13 @@ def _extend(change: _Change, file: h5py.File) -> None:
         _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
         if SECONDS in file:
             _lengthen(file, SECONDS, change.seconds)
+    store = grid.store
+    if read_text(file["metadata"].attrs.get("timezone", "")) != (store.timezone or ""):  # wall times became UTC
+        for name, column in ((TIMESTAMPS, store.timestamps), (SECONDS, store.seconds))[: 1 + (SECONDS in file)]:
+            whole = file[name][:]
+            whole[store.rows] = column
+            file[name][:] = whole
+        file["metadata"].attrs.update({"timezone": store.timezone, LOCAL_ZONE_ATTR: store.local_zone})
     file.attrs[ROWS_ATTR] = np.int64(len(features))
     if grid.codes:
         file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
@@ -498,6 +536,8 @@ def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
         for feature, store in enumerate(grid.stores):
             expected[change.target_rows[touched] - begin, :, store.feature_index] = change.values[touched, :, feature]
         same = same and np.array_equal(written, expected, equal_nan=True)
+    store = grid.store
+    same = same and np.array_equal(new[TIMESTAMPS][: grid.rows].astype("S19")[store.rows], store.timestamps)
     if not len(change.seconds):
         return same
     return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))

@@ -19,7 +19,7 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S, WEEKDAYS
 from socialx.files.sources.arrays import DATA, Array, array_names, float32, only_array, open_array, read_small, series
-from socialx.files.sources.contents import Clock, Contents, Format
+from socialx.files.sources.contents import Contents, Format, RowClock
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
@@ -289,7 +289,7 @@ def is_time_of_day(column: np.ndarray) -> bool:
     return bool(len(steps) and right.all() and (steps > 0).all() and (steps == np.median(steps)).mean() > 0.5)
 
 
-class ChannelClock(Clock):
+class ChannelClock(RowClock):
     """Times for consecutive rows [t,N,C], from channels, or a step apart where channels hold no times."""
 
     def __init__(self, request: ConvertOptions, head: np.ndarray, time: int | None, day: int | None = None) -> None:
@@ -306,7 +306,7 @@ class ChannelClock(Clock):
             self.notes = () if time is None else (unseen,)
             return
         # Files made of arrays without dates, PEMS08.npz among them, count from 0 whatever the first day was.
-        date = str(request.first_time)[:10]
+        date = as_text(self._start)[:10]
         start_day = int(_weekdays_at(np.array([date], "datetime64[s]").astype(np.int64))[0])
         if weekday not in (0, start_day):
             start = f"{request.first_time_name}, {date}, is a {WEEKDAYS[start_day]}"

@@ -5,7 +5,6 @@ T rows, N sensors, t rows in a block.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from math import isnan, nan
@@ -20,10 +19,9 @@ from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_text
+from socialx.files.store.time_axis import Clock, as_text, is_skipped
 
 EXAMPLE = "write for example 2012-03-01 00:00:00"
-START = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +68,7 @@ class Format:
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
-class Clock:
+class RowClock:
     """Wall times for consecutive rows that lack dates, counted from the user's first time."""
 
     row = 0  # number of rows with assigned times
@@ -113,11 +111,14 @@ class Clock:
 
 
 def start_seconds(request: ConvertOptions) -> int:
-    """Return the user's first time in seconds since 1970, read as UTC. Raises SettingsError for a malformed time."""
+    """Return the user's first time, in the zone of the request, in seconds since 1970, read as UTC.
+
+    Raises SettingsError for a malformed time, and for one that the zone's clock skips.
+    """
     start = Argument("first_time", request.first_time)
-    if not START.fullmatch(request.first_time or ""):
+    if ":" not in str(request.first_time):
         raise SettingsError("", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)
-    try:
-        return int(np.datetime64(request.first_time or "", "s").astype(np.int64))
-    except ValueError:
-        raise SettingsError("", f"{start} does not exist", EXAMPLE) from None
+    second = Clock(request.timezone).seconds(str(request.first_time), "first_time")
+    if is_skipped(np.array([second]), request.timezone)[0]:
+        raise SettingsError("", f"{start} is skipped by the clock of {request.timezone}", EXAMPLE)
+    return second

@@ -132,9 +132,9 @@ def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Edit:
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """Write observations [T,N], wall times x sensor ids, with the metadata of the file ``like``.
 
-    Empty cells and absent sensors are missing observations. Times with a zone become the file's wall times. Raises
-    SocialxError for unknown sensors, repeated times, and impossible values, and SettingsError for any object but a
-    frame.
+    Empty cells and absent sensors are missing observations. Times with a zone become the file's times. Raises
+    SocialxError for unknown sensors, repeated times, impossible values, and times without a zone where the file has a
+    local one; SettingsError for any object but a frame.
     """
     import pandas as pd
 
@@ -147,11 +147,19 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
         raise SocialxError(WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1]))
+    timezone, local_zone = like.timezone, like.local_zone
     if times.tz is not None:
-        if like.timezone is None:
+        if timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
             raise SocialxError(WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy)
-        times = times.tz_convert(like.timezone).tz_localize(None)
+        if not times.has_duplicates and times.tz_convert(timezone).tz_localize(None).has_duplicates:
+            timezone, local_zone = "UTC", timezone
+        times = times.tz_convert(timezone).tz_localize(None)
+    elif local_zone is not None:
+        remedy = f"say which: frame.tz_localize({local_zone!r}), or frame.tz_localize('UTC')"
+        raise SocialxError(
+            WHERE, f"the times have no zone, and {like.path} is in UTC, with days of {local_zone}", remedy
+        )
     repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
         raise SocialxError(WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated)
@@ -171,10 +179,10 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         blocks,
         like.unit,
         like.missing,
-        like.timezone,
+        timezone,
         source_data="a pandas frame",
         source_meta=str(like.path),
         feature=like.feature,
-        local_zone=like.local_zone,
+        local_zone=local_zone,
     )
     write(path, readings)

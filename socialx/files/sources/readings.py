@@ -19,7 +19,6 @@ from socialx.files.sources.resample import fill_gaps, resample_readings
 from socialx.files.sources.tables.clock_changes import (
     goes_back,
     in_utc,
-    in_zone,
     note_skipped,
     on_axis,
     repeated_hour,
@@ -35,6 +34,7 @@ from socialx.files.store.ids import match_key
 from socialx.files.store.layout import DIRECTIONS, Block, Readings, Sensors, is_code
 from socialx.files.store.published import DATASETS, PublishedDataset
 from socialx.files.store.quantities import SPEED, SPEED_UNITS, UNITS_LIKE
+from socialx.files.store.time_axis import Clock
 
 MINE = "mine"  # the name of a data set without one
 
@@ -172,7 +172,7 @@ def order_times(
             helps = remedy or f"keep both hours with {Argument('timezone', readings.timezone or 'ZONE')}"
             refused = repeated_hour(times, path, helps)
         elif zone and zoned and not goes_back(times):
-            wall = in_zone(times, zone)
+            wall = Clock("UTC", zone).local(times)
             if goes_back(wall):
                 twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
                 notes += [Message(path, twice)]

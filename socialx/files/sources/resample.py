@@ -17,7 +17,7 @@ from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import as_timestamps, common_step, gap_times, odd_rows
+from socialx.files.store.time_axis import Clock, as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]
 SHARE = 0.5  # of the readings of a step, below which the step has none
@@ -138,7 +138,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     lacking = gap_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
-    first, last = as_timestamps(lacking[[0, -1]]).astype(str)
+    first, last = map(Clock(readings.timezone, readings.local_zone).text, lacking[[0, -1]].tolist())
     if len(lacking) > len(seconds) and not request.step_s:
         every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from the first row to the last one"
         remedy = f"check the dates, or write such rows without readings with {freq}"

@@ -38,7 +38,7 @@ from socialx.files.store.layout import (
 )
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED, ratio_of_units
-from socialx.files.store.time_axis import as_text, is_utc, known_zone, timestamp_seconds, whole_minutes
+from socialx.files.store.time_axis import Clock, is_utc, known_zone, timestamp_seconds, whole_minutes
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 LARGEST = float(np.finfo(np.float32).max)
@@ -74,9 +74,14 @@ class Store(ResultRepr):
 
     def headline(self) -> str:
         """Return a line of text with path, feature, unit, size and time span."""
-        first, last = (self.timestamps[index].decode() for index in (0, -1))
+        first, last = (self.clock.text(int(self.seconds[index])) for index in (0, -1))
         size = f"{len(self.rows):,} rows of {len(self.sensors.ids)} sensors, {self.step_minutes} min apart"
         return f"{self.path}, {self.feature} in {self.unit}: {size}, {first} .. {last}"
+
+    @property
+    def clock(self) -> Clock:
+        """The clock in the file, and for people."""
+        return Clock(self.timezone, self.local_zone)
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return consecutive rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
@@ -162,7 +167,9 @@ class Store(ResultRepr):
         if not wrong.any():
             return
         first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
-        named = [f"{ids[at]} has {values[row, at]:g} at {as_text(int(seconds[row]))}" for at, row in first.items()]
+        named = [
+            f"{ids[at]} has {values[row, at]:g} at {self.clock.text(int(seconds[row]))}" for at, row in first.items()
+        ]
         highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
         problem = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.ceiling:g} {self.unit}"
         problem = "numbers too large for float32" if highest > LARGEST else problem

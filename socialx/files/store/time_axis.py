@@ -6,7 +6,8 @@ T rows; times are seconds since 1970, with wall times read as UTC.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -169,29 +170,100 @@ def clock_changes(zone: ZoneInfo, days: np.ndarray) -> list[tuple[int, int, int]
     return changes
 
 
-def _iso(text: str) -> str:
-    """Convert ``29.06.2012 8:00`` and ``2012-06-29 8:00`` to ISO 8601; keep any other text."""
-    text = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})\b", lambda date: f"{date[3]}-{date[2]:0>2}-{date[1]:0>2}", text)
-    return re.sub(r"([ T])(\d:)", r"\g<1>0\2", text, count=1)
+@dataclass(frozen=True)
+class Clock:
+    """Turn file seconds into the times that people see, and typed times into file seconds.
 
-
-def wall_seconds(time: Time, argument: str, timezone: str | None) -> int:
-    """Convert a wall time from the user to seconds since 1970, read as UTC.
-
-    argument: the option's name in errors. A bare date means 00:00, a dotted date begins with the day, and a zoned time
-    moves into the file's ``timezone``. Raises SettingsError for an invalid time.
+    timezone: the zone stored in the file, None if unknown. local_zone: the zone people live by, for a file in UTC.
     """
-    zone = known_zone(timezone)
+
+    timezone: str | None = None
+    local_zone: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The zone that people see and type; None if unknown."""
+        return self.local_zone or self.timezone
+
+    def local(self, seconds: np.ndarray) -> np.ndarray:
+        """Convert file seconds, int64 [...], to seconds that show local time if read as UTC, int64 [...]."""
+        zone = known_zone(self.local_zone)
+        return seconds if zone is None else seconds + shifts(zone, seconds)
+
+    def utc(self, seconds: np.ndarray) -> np.ndarray:
+        """Convert file seconds to UTC, int64 [...]; a repeated wall time is the first, an unknown zone keeps all."""
+        zone = known_zone(self.timezone)
+        return seconds if zone is None else seconds - shifts(zone, seconds, 0)
+
+    def frame_zone(self, origins: np.ndarray) -> str | None:
+        """Return the zone for frames; None if unknown, or if it skips a row in ``origins``, int64 [W]."""
+        unknown = known_zone(self.timezone) is None or is_skipped(origins, self.timezone).any()
+        return None if unknown else self.name
+
+    def text(self, second: int) -> str:
+        """Return ``2012-06-27 17:00:00``, with the UTC offset behind a time that the clock shows twice."""
+        zone, wall = known_zone(self.local_zone), self.local(np.array(second))
+        twice = zone is not None and shifts(zone, wall, 0) != shifts(zone, wall, 1)
+        return self.texts(np.array([second]))[0] if twice else as_text(int(wall))
+
+    def texts(self, seconds: np.ndarray) -> list[str]:
+        """Return times [t] as texts for programs, all with the UTC offset if the file has a local zone."""
+        zone = known_zone(self.local_zone)
+        if zone is None:
+            return list(map(as_text, seconds.tolist()))
+        return [datetime.fromtimestamp(second, zone).isoformat(" ") for second in seconds.tolist()]
+
+    def stored(self, text: str) -> str:
+        """Return the time that people see for a stored ``YYYY-MM-DD HH:MM:SS``."""
+        return self.text(int(np.datetime64(text, "s").astype(np.int64))) if self.local_zone else text
+
+    def seconds(self, time: Time, argument: str) -> int:
+        """Convert a time from the user to file seconds; a time without a zone is local.
+
+        time: as in ``read_time``. argument: option name in errors. Raises SettingsError for an invalid time, and for a
+        local time without an offset that comes twice or never.
+        """
+        zone, stored, said = known_zone(self.name), known_zone(self.timezone), Argument(argument, str(time))
+        moment = read_time(time, argument, zone)
+        if moment.tzinfo is not None:
+            if stored is None:
+                unknown = f"{said} has a zone, and the file does not say its zone"
+                raise SettingsError("", unknown, "give the wall time without a zone")
+            return int(moment.astimezone(stored).replace(tzinfo=UTC).timestamp())
+        second = int(moment.replace(tzinfo=UTC).timestamp())
+        if zone is None:
+            return second
+        first, last = (second - int(shifts(zone, np.array(second), fold)) for fold in (0, 1))
+        if first != last:
+            clock = Clock("UTC", self.name)
+            answers = [Argument(argument, clock.text(second)) for second in sorted({first, max(first, last)})]
+            which = "comes twice on" if first < last else "is skipped by"
+            raise SettingsError(
+                "", f"{said} {which} the clock of {self.name}", f"write {' or '.join(map(str, answers))}"
+            )
+        return second if self.local_zone is None else first
+
+
+def read_time(time: Time, argument: str, zone: ZoneInfo | None) -> datetime:
+    """Return a time from the user: ISO 8601 or ``29.06.2012 8:00``, perhaps followed by CET, UTC, Z or +01:00.
+
+    argument: option name in errors. zone: whose abbreviations are known besides UTC. Raises SettingsError for others.
+    """
+    text = re.sub(r"^(\d{1,2})\.(\d{1,2})\.(\d{4})\b", lambda on: f"{on[3]}-{on[2]:0>2}-{on[1]:0>2}", str(time).strip())
+    text = re.sub(r"([ T])(\d:)", r"\g<1>0\2", text, count=1)
+    text, _, name = re.sub(r"(:\d+) *([A-Za-z]{2,5})$", r"\1|\2", text).partition("|")
     try:
-        moment = time if isinstance(time, datetime) else datetime.fromisoformat(_iso(str(time).strip()))
-        if moment.tzinfo is not None and zone is not None:
-            moment = moment.astimezone(zone).replace(tzinfo=None)
-    except (ValueError, OverflowError):  # in the first or the last hours that a date can have
+        text = re.sub(r"(?<=\d) +(?=[+-]\d)", "", text)
+        moment = time if isinstance(time, datetime) else datetime.fromisoformat(text)
+        if name:
+            near = [moment.replace(month=month, day=1, tzinfo=zone) for month in (1, 7)]
+            near += [moment.replace(tzinfo=zone, fold=fold) for fold in (0, 1)]
+            offsets = {day.tzname(): day.utcoffset() for day in near} | dict.fromkeys(("UTC", "GMT"), timedelta())
+            moment = moment.replace(tzinfo=timezone(offsets[name.upper()] or timedelta()))
+        _ = moment + timedelta(1), moment - timedelta(1)
+        return moment
+    except (ValueError, OverflowError, KeyError):
         raise SettingsError("", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00") from None
-    if moment.tzinfo is not None:
-        unknown = f"{Argument(argument, str(time))} has a zone, and the file does not say its zone"
-        raise SettingsError("", unknown, "give the wall time without a zone")
-    return int(moment.replace(tzinfo=UTC).timestamp())
 
 
 def as_text(seconds: int) -> str:

@@ -47,7 +47,7 @@ from socialx.files.store.layout import (
     plain_text,
 )
 from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
-from socialx.files.store.time_axis import as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
+from socialx.files.store.time_axis import Clock, as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
 
 CHUNK_ROWS = 288  # one day of 5-minute steps, of one feature: the others are neither unpacked nor packed with it
 CHUNK_BYTES = 1 << 23  # fewer rows where one day would be larger than this
@@ -59,7 +59,7 @@ ENTRIES = 100  # of vd_info, for which room is kept at once
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of ``create``, with the elapsed seconds."""
+    """The result of ``create``, with the elapsed seconds; times are local ones."""
 
     rows: int
     sensors: int
@@ -95,13 +95,14 @@ def write(path: Path, readings: Readings) -> Summary:
             same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
             if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
                 raise SocialxError(path, "the disk returned other data than was written", "check the disk")
+    shown = Clock(readings.timezone, readings.local_zone).text
     return Summary(
         rows=len(seconds),
         sensors=len(readings.sensors.ids),
         features=len(columns),
         elapsed_s=time.perf_counter() - started,
-        first_timestamp=as_text(int(seconds[0])),
-        last_timestamp=as_text(int(seconds[-1])),
+        first_timestamp=shown(int(seconds[0])),
+        last_timestamp=shown(int(seconds[-1])),
         gaps=len(gaps(seconds, readings.timezone)[0]),
         zeros=zeros,
     )

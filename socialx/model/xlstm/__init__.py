@@ -1,1 +1,1 @@
-"""The shared xLSTM encoder: the package's weights, the exact forward, and its Triton kernels."""
+"""The shared xLSTM encoder: the package's weights and an exact, faster forward."""

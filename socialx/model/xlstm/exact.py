@@ -11,15 +11,13 @@ Formulas: Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv:2405
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, FeedForward, Norm, StackBlock, StackWeights
@@ -29,65 +27,24 @@ LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def add_norm(norm: Norm, x: Tensor, y: Tensor | None, drop: float | None) -> tuple[Tensor, Tensor]:
-    """Return x + y [T,S,E] (y ``None``: x) and its layer norm, with dropout of y at probability drop, if given."""
-    if y is not None:
-        x = x + (y if drop is None else dropout(y, drop))
-    return x, _layer_norm(norm, x)
-
-
-def dropout(x: Tensor, drop: float) -> Tensor:
-    """Apply dropout to x with probability drop, which is 0 outside training mode."""
-    return F.dropout(x, drop)
-
-
-class LayerFunctions(NamedTuple):
-    """Functions that compute a layer, (weights, x [T,S,E], last step only) -> [Q,S,E], and the sums between layers.
-
-    sLSTM dropout is inside the layer; other dropout belongs to the following sum.
-    """
-
-    mlstm: Callable[[MLSTM, Tensor, bool], Tensor]
-    slstm: Callable[[SLSTM, Tensor, bool], Tensor]
-    add_norm: Callable[[Norm, Tensor, Tensor | None, float | None], tuple[Tensor, Tensor]] = add_norm
-    dropout: Callable[[Tensor, float], Tensor] = dropout
-
-
-class Branch(NamedTuple):
-    """Residual branch: a layer or feed-forward part behind its norm.
-
-    last: keep only the last step. drop: share of the output that the sum drops; ``None`` if ``run`` itself drops.
-    """
-
-    norm: Norm
-    run: Callable[[Tensor], Tensor]
-    last: bool
-    drop: float | None
-
-
 def encode(
     weights: StackWeights,
     x: Tensor,
     *,
     last_only: bool = True,
     activation_checkpointing: bool = False,
-    layers: LayerFunctions | None = None,
 ) -> Tensor:
     """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``, or [S,T,E] as ``stack(x)`` if last_only is False.
 
     Differentiable in x and all weights; never waits for the device. Under autocast the matrix products run in the
     autocast type; gates, decay, states and norms stay float32. activation_checkpointing: keep each block's input for
-    the backward pass and recompute the rest. layers: layer functions, from this module by default.
+    the backward pass and recompute the rest.
     """
-    layers = layers or LayerFunctions(_mlstm, _slstm)
     final = len(weights.blocks) - 1 if last_only else None
-    branches = [_branches(block, number == final, layers) for number, block in enumerate(weights.blocks)]
-    if activation_checkpointing:
-        x = _time_major(x)
-        for number, block in enumerate(weights.blocks):
-            x = recompute(partial(_through, branches[number], layers), x, block.drops)
-    else:
-        x = _through(list(chain.from_iterable(branches)), layers, _time_major(x))
+    x = _time_major(x)
+    for number, block in enumerate(weights.blocks):
+        run = partial(_block, block, number == final)
+        x = recompute(run, x, block.drops) if activation_checkpointing else run(x)
     if weights.norm is not None:
         x = _layer_norm(weights.norm, x)
     return x[0] if last_only else x.transpose(0, 1)
@@ -107,30 +64,15 @@ def _time_major(x: Tensor) -> Tensor:
     return x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x
 
 
-def _branches(block: StackBlock, last: bool, layers: LayerFunctions) -> list[Branch]:
-    """Return the branches that ``xLSTMBlock`` adds to its input, in order; last: the layer gives the last step only."""
-    layer = block.layer
-    if isinstance(layer, MLSTM):
-        branches = [Branch(block.norm, lambda x: layers.mlstm(layer, x, last), last, layer.dropout)]
-    else:
-        branches = [Branch(block.norm, lambda x: layers.slstm(layer, x, last), last, None)]
-    part = block.feed_forward
-    if part is not None:
-        branches.append(Branch(part.norm, partial(_feed_forward, part), False, part.dropout))
-    return branches
+def _block(block: StackBlock, last: bool, x: Tensor) -> Tensor:
+    """Map x [T,S,E] -> [Q,S,E] as the package's ``xLSTMBlock``; last: Q = 1, the last step.
 
-
-def _through(branches: Sequence[Branch], layers: LayerFunctions, x: Tensor) -> Tensor:
-    """Map x [T,S,E] -> [Q,S,E]: each branch reads the norm of the running sum and adds its output."""
-    y: Tensor | None = None
-    drop: float | None = None
-    for branch in branches:
-        x, y = layers.add_norm(branch.norm, x, y, drop)
-        y, drop = branch.run(y), branch.drop
-        x = x[-1:] if branch.last else x
-    if y is None:
-        return x
-    return x + (y if drop is None else layers.dropout(y, drop))
+    The package drops shares of what it adds, but inside of an sLSTM layer.
+    """
+    layer, part, y = block.layer, block.feed_forward, _layer_norm(block.norm, x)
+    y = F.dropout(_mlstm(layer, y, last), layer.dropout) if isinstance(layer, MLSTM) else _slstm(layer, y, last)
+    x = (x[-1:] if last else x) + y
+    return x if part is None else x + F.dropout(_feed_forward(part, _layer_norm(part.norm, x)), part.dropout)
 
 
 def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
@@ -167,7 +109,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     heads, inner = layer.heads, layer.inner
     width = inner // heads
     up, up_z = layer.up.split(inner)
-    query_key, gate_a, gate_x = fold_weights(layer)
+    query_key, gate_a, gate_x = _fold_weights(layer)
     query_key = _block_diagonal(query_key, heads)
     value = _block_diagonal(layer.value.transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
@@ -194,7 +136,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     return F.linear(h, layer.down)
 
 
-def fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
+def _fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
     """Multiply small mLSTM weights to skip q, k, v: query-key [I/4,4,4]; gates by convolved, by raw channels [2H,I]."""
     heads, inner = layer.heads, layer.inner
     q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
@@ -334,79 +276,29 @@ def _headwise(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Run the sLSTM on gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S]."""
-    device = gates.device.type
-    if torch.is_autocast_enabled(device):
-        kernel = kernel.to(torch.get_autocast_dtype(device))
-    with torch.autocast(device, enabled=False):
-        if torch.compiler.is_compiling():
-            return torch.stack(_steps(gates, kernel, bias)[0], 2)
-        return _Scan.apply(gates, kernel, bias)
+    """Run the sLSTM on gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S].
 
-
-def _steps(gates: Tensor, kernel: Tensor, bias: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Return h [H,D,S] per step, and tensors for the backward: tanh z, o, and from step 1 on the old r, a, log f."""
-    wide = _wide(gates)
-    first, *rest = gates.unbind(2)  # [H,4D,S] each
-    log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
-    r, o = z.tanh(), o.sigmoid()
-    hidden, kept = [o * r], [r, o]
-    for gate_inputs in rest:
-        raw = gate_inputs + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
-        i, f, z, o = raw.to(wide).chunk(4, 1)
-        z, o, log_f = z.tanh(), o.sigmoid(), F.logsigmoid(f)
-        u = log_f + log_n - i
-        a = u.sigmoid()
-        kept += [z, o, r, a, log_f]
-        r, log_n = torch.lerp(z, r, a), i - F.logsigmoid(-u)  # softplus(u), exact where F.softplus is cut off
-        hidden.append(o * r)
-    return hidden, kept
-
-
-class _Scan(torch.autograd.Function):
-    """sLSTM recurrence in two states, r = c / n and L = log n + m, instead of four.
+    Two states, r = c / n and L = log n + m, replace the package's c, n and m, without stabilisation or division:
 
         u = log f + L - i;  a = sigmoid(u);  r = a r + (1 - a) tanh z;  L = i + softplus(u);  h = o r
 
-    At the first step r = tanh z and L = i. Equal to the package's c, n, m, h, free from stabilisation and division.
+    At the first step r = tanh z and L = i.
     """
-
-    @staticmethod
-    def forward(ctx: Any, gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-        hidden, kept = _steps(gates, kernel, bias)
-        h = torch.stack(hidden, 2)  # [H,D,T,S]
-        ctx.save_for_backward(h, kernel, *kept)
-        ctx.dtype, ctx.bias_dtype = gates.dtype, bias.dtype
-        return h
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        h, kernel, *kept = ctx.saved_tensors
-        heads, width, steps, sequences = h.shape
-        d_gates = h.new_empty(heads, 4 * width, steps, sequences)
-        d_log_n = h.new_zeros(heads, width, sequences)
-        d_r, d_h = d_log_n, grad[:, :, -1]
-        with torch.autocast(h.device.type, enabled=False):
-            for t in range(steps - 1, -1, -1):
-                d_i, d_f, d_z, d_o = d_gates[:, :, t].chunk(4, 1)
-                z, o = kept[5 * t - 3 : 5 * t - 1] if t else kept[:2]
-                torch.mul(d_h * h[:, :, t], 1 - o, out=d_o)
-                d_r = torch.addcmul(d_r, d_h, o)
-                slope = 1 - z * z
-                if t == 0:
-                    torch.mul(d_r, slope, out=d_z)
-                    d_i.copy_(d_log_n)
-                    d_f.zero_()
-                    break
-                r, a, log_f = kept[5 * t - 1 : 5 * t + 2]
-                d_old = d_r * a
-                torch.mul(d_r - d_old, slope, out=d_z)
-                d_u = a * torch.addcmul(d_log_n, d_r - d_old, r - z)
-                torch.sub(d_log_n, d_u, out=d_i)
-                torch.mul(d_u, -torch.expm1(log_f), out=d_f)
-                d_r, d_log_n = d_old, d_u
-                d_h = grad[:, :, t - 1] + torch.bmm(kernel.transpose(1, 2), d_gates[:, :, t].to(kernel.dtype))
-            low = d_gates.to(kernel.dtype)
-            d_kernel = torch.bmm(low[:, :, 1:].flatten(2), h[:, :, :-1].to(kernel.dtype).flatten(2).transpose(1, 2))
-        return d_gates.to(ctx.dtype), d_kernel, d_gates.sum((2, 3)).unsqueeze(2).to(ctx.bias_dtype)
+    device, wide = gates.device.type, _wide(gates)
+    if torch.is_autocast_enabled(device):
+        kernel = kernel.to(torch.get_autocast_dtype(device))
+    with torch.autocast(device, enabled=False):
+        first, *rest = gates.unbind(2)  # [H,4D,S] each
+        log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
+        r = z.tanh()
+        hidden = [o.sigmoid() * r]
+        for gate_inputs in rest:
+            raw = gate_inputs + bias + torch.bmm(kernel, hidden[-1].to(kernel.dtype))
+            i, f, z, o = raw.to(wide).chunk(4, 1)
+            u = F.logsigmoid(f) + log_n - i
+            r = torch.lerp(z.tanh(), r, u.sigmoid())
+            log_n = i - F.logsigmoid(-u)  # softplus(u), exact where F.softplus is cut off
+            hidden.append(o.sigmoid() * r)
+        if not rest:  # the kernel's gradient is 0, as in the package, not absent
+            hidden = [hidden[0] + 0 * kernel.sum()]
+        return torch.stack(hidden, 2)

@@ -53,11 +53,6 @@ class MLSTM:
     down: Tensor  # [E,I]
     dropout: float  # the share that is dropped now: 0 outside training mode
 
-    @property
-    def head_width(self) -> int:
-        """Channels per head, I / H."""
-        return self.inner // self.heads
-
 
 @dataclass(frozen=True)
 class SLSTM:
@@ -73,11 +68,6 @@ class SLSTM:
     bias: Tensor  # [4E], in the same order
     norm: Norm  # per head
     dropout: float  # the share that is dropped now: 0 outside training mode
-
-    @property
-    def head_width(self) -> int:
-        """Channels per head, D."""
-        return self.recurrent.shape[-1]
 
 
 @dataclass(frozen=True)
@@ -113,11 +103,6 @@ class StackWeights:
 
     blocks: tuple[StackBlock, ...]
     norm: Norm | None  # after the last block
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Tensor type in the stack."""
-        return self.blocks[0].layer.input_gate.dtype
 
     @property
     def drops(self) -> bool:

@@ -19,7 +19,7 @@ from socialx.data.source import RowSource
 from socialx.scoring.results import Evaluation, Explanation
 from socialx.training.run_folder import EpochRow
 
-Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
+Ends = Callable[..., tuple[Tensor, Tensor]]
 MORNING_S, EVENING_S = 6 * 3600, 22 * 3600  # between them a road is used
 LEVEL = 0.9  # of the intervals around the forecasts of a day
 ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
@@ -29,7 +29,7 @@ ENOUGH = 0.9  # of the rows of the fullest day: a day with fewer is not chosen
 class Day:
     """Observations on a day, and the forecasts for each made ``minutes_ahead`` minutes before.
 
-    seconds int64 [R]: wall time read as UTC. truth, forecast float32 [R,N]: the first target, truth NaN if missing.
+    seconds int64 [R]: local time read as UTC. truth, forecast float32 [R,N]: the first target, truth NaN if missing.
     band: lower and upper ends around the forecast, float32 [R,N] each, or None.
     """
 
@@ -121,7 +121,7 @@ class ForecastRecorder:
     def __init__(self, step: int, spans: Sequence[slice], around: Ends | None = None) -> None:
         """Prepare records at horizon step ``step``, from 1; spans: slices of windows in the split.
 
-        around: returns lower and upper ends for forecasts [B,P,N,G]; None: no ends.
+        around: returns lower and upper ends for forecasts [B,P,N,G] and ``origin`` [B]; None: no ends.
         """
         self.step, self.spans, self.around, self._seen = step - 1, spans, around, 0
         self._kept: list[list[Tensor]] = [[] for _ in spans]
@@ -132,7 +132,7 @@ class ForecastRecorder:
         for span, kept in zip(self.spans, self._kept, strict=True):
             part = slice(max(0, span.start - first), max(0, span.stop - first))
             truth, valid = (tensor[part, self.step, :, 0] for tensor in (target.values, target.valid))
-            lines = [forecast[part], *(self.around(forecast[part]) if self.around else ())]
+            lines = [forecast[part], *(self.around(forecast[part], origin=batch.origin[part]) if self.around else ())]
             rows = [torch.where(valid, truth, torch.nan), *(line[:, self.step, :, 0] for line in lines)]
             kept.append(torch.stack([tensor.float() for tensor in rows]))
 

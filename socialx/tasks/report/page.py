@@ -99,6 +99,7 @@ def page(report: RunReport) -> str:
         "error_tables": _error_tables(report, short),
         "days": _days(report),
         "telling_day": day(int(report.days[0].seconds[0])),
+        "zone": protocol.clock.name,
         "day_legend": {"observed": OBSERVED, "forecast": FORECAST, **({INTERVALS: INTERVAL} if band else {})},
         "map": error_map(report.explanation),
     }

@@ -102,7 +102,7 @@ def _report(scored: ScoredSplit) -> RunReport:
         results = published_scores(protocol, scored.split)
         frozen = scored.score_climatology_days(frozen=bool(results))
     best, shown = min(explained, key=lambda pair: math.inf if pair[0].mae is None else pair[0].mae)
-    seconds = dataset.store.seconds[rows]
+    seconds = dataset.store.clock.local(dataset.store.seconds[rows])
     days = tuple(
         Day(step * minutes, seconds[span], truth, forecast, (band[0], band[1]) if band else None)
         for span, (truth, forecast, *band) in zip(spans, shown.compute(), strict=True)
@@ -110,7 +110,7 @@ def _report(scored: ScoredSplit) -> RunReport:
     by = {name: {division: tables[division] for division in DIVIDED} for name, tables in errors.items()}
     return RunReport(
         evaluation=Evaluation(scored.split, protocol, scores, results, climatology_days=frozen, by=by),
-        runs=tuple(_record(run, scored.trained[name].epoch) for name, run in scored.runs.items()),
+        runs=tuple(_record(one.run, one.trained.epoch) for one in scored.opened.values()),
         defaults=flat(Settings()),
         explanation=best,
         sensors=dataset.sensors.ids,
@@ -120,7 +120,7 @@ def _report(scored: ScoredSplit) -> RunReport:
 
 def _ends(scored: ScoredSplit, name: str) -> Ends | None:
     """Return a function for the interval ends around a run's forecasts, or None without intervals."""
-    if name not in scored.runs or not scored.runs[name].intervals.exists():
+    if name not in scored.opened or not scored.opened[name].run.intervals.exists():
         return None
     intervals = scored.intervals(name)
     return partial(intervals.apply, level=LEVEL) if intervals.widest_level >= LEVEL else None

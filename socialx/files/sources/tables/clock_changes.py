@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -31,14 +31,14 @@ def goes_back(seconds: np.ndarray) -> bool:
     return bool((np.diff(seconds) <= 0).any())
 
 
-def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Message]:
+def in_utc(wall: np.ndarray, name: str, where: Path, remedy: Remedy = REWRITE) -> tuple[np.ndarray, Message]:
     """Convert ``wall``, times int64 [T] in the zone ``name``, to UTC, int64 [T], where an hour may come twice; return a
     note for the user too. The clock may go back only where the zone demands, with rows one step apart in UTC. Raises
     SocialxError, which names the file ``where``, for times that go back elsewhere, for a time skipped by the zone, and
     for a repeated hour that the file holds once, where neighbouring rows do not tell whether as first or second hour.
     """
     zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
-    first, second = (wall - _offsets(wall, zone, fold) for fold in (0, 1))
+    first, second = (wall - shifts(zone, wall, fold) for fold in (0, 1))
     if (skipped := second < first).any():
         row = int(skipped.argmax())
         problem = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
@@ -51,7 +51,7 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
                 problem = f"row {begin + 1} has the time {texts[begin]} once in the file, but twice in {name}"
-                raise SocialxError(where, problem, REWRITE)
+                raise SocialxError(where, problem, remedy)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
             back = int(backs[0])
@@ -68,11 +68,6 @@ def in_utc(wall: np.ndarray, name: str, where: Path) -> tuple[np.ndarray, Messag
         raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
     text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"
     return utc, Message(where, text, "", returns)
-
-
-def in_zone(utc: np.ndarray, name: str) -> np.ndarray:
-    """Convert UTC times int64 [T], in seconds, to wall times in the zone ``name``, int64 [T]."""
-    return utc + shifts(_zone(name), utc)
 
 
 def free_step(seconds: np.ndarray) -> int:
@@ -199,7 +194,7 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
 def _may_come_twice(wall: np.ndarray) -> bool:
     """Return whether a zone's repeated hour may explain why the last of three wall times is no duplicate."""
     near = _put_back_near(int(wall[-1]) // DAY_S)
-    twice = any(_offsets(wall[-1:], zone, 0) != _offsets(wall[-1:], zone, 1) for zone in near)
+    twice = any(shifts(zone, wall[-1:], 0) != shifts(zone, wall[-1:], 1) for zone in near)
     return twice and (wall[-1] < wall[-2:][0] or _looks_repeated(wall))
 
 
@@ -223,7 +218,7 @@ def _put_back_near(day: int) -> tuple[ZoneInfo, ...]:
 
 def _is_put_back(zone: ZoneInfo, pair: np.ndarray, shift: int) -> bool:
     """Return whether two wall times, int64 [2], both occur twice in the zone, ``shift`` seconds apart."""
-    return bool((_offsets(pair, zone, 0) - _offsets(pair, zone, 1) == shift).all())
+    return bool((shifts(zone, pair, 0) - shifts(zone, pair, 1) == shift).all())
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -233,13 +228,6 @@ def _zone(name: str) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
         raise SettingsError("", text, "install the package tzdata") from None
-
-
-def _offsets(wall: np.ndarray, zone: ZoneInfo, fold: int) -> np.ndarray:
-    """Return wall time minus UTC in seconds, int64 [T]; ``fold``: 0 the first, 1 the second of two possible moments."""
-    moments = (datetime.fromtimestamp(second, UTC).replace(tzinfo=zone, fold=fold) for second in wall.tolist())
-    shifts = ((moment.utcoffset() or timedelta()).total_seconds() for moment in moments)
-    return np.fromiter(shifts, np.int64, len(wall))
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from socialx.core.errors import SocialxError
-from socialx.files.sources.contents import Clock, Contents, Format
+from socialx.files.sources.contents import Contents, Format, RowClock
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.sheets import Sheet, check_ids, split_cells
 from socialx.files.sources.tables.text_cells import COMMA, NO_READING, NUMBER, decimal_sign
@@ -114,7 +114,7 @@ def _is_square(head: FileHead, width: int) -> bool:
 
 def _read(request: ConvertOptions, *, has_ids: bool) -> Contents:
     """Read rows of numbers, counted from the user's first time; ``has_ids``: line 1 holds sensor ids."""
-    head, clock = request.head, Clock(request)
+    head, clock = request.head, RowClock(request)
     header, row = two_lines(head)
     if not header:
         raise SocialxError(head.path, "the file holds no numbers", "write a row per time and a column per sensor")

@@ -1,0 +1,193 @@
+"""A run opened for a data file: the model, data and intervals with which every task that forecasts begins."""
+
+# Shape letters: N sensors, G targets
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from socialx.core.errors import Message, SocialxError, counted
+from socialx.core.progress import note
+from socialx.forecast.forecast import Forecast
+from socialx.model.forecaster import CoarserStepAdapter
+from socialx.model.state import check_state
+from socialx.scoring.adaptation import PAST_DAYS, Basis, DailyModel, Past, rounded_ratios
+from socialx.scoring.intervals import ConformalIntervals, DailyIntervals, Intervals
+from socialx.scoring.protocol import Trained, network_checksum
+from socialx.settings.conflicts import sensor_tables, takes_new_sensors
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.build import Experiment
+from socialx.tasks.trained_model import (
+    adapt_and_check,
+    add_climatology,
+    align_sensors,
+    build_for_run,
+    note_left_out,
+    refuse_other_file,
+)
+from socialx.training.run_folder import TrainedRun, open_run
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A run opened for a file; its experiment's model forecasts every window by the local day."""
+
+    run: TrainedRun
+    experiment: Experiment
+    trained: Trained
+
+    @property
+    def adapts(self) -> Past | None:
+        """The past for scaling and leaning, where a zero-shot run meets another network; else None."""
+        past = self.experiment.past
+        return past if past is not None and past.adapts else None
+
+    @property
+    def alone(self) -> nn.Module:
+        """The model at the network's pace, without leaning."""
+        return self.experiment.model if self.adapts is None else DailyModel(self.adapts, leans=False)
+
+    @property
+    def at_the_end(self) -> nn.Module:
+        """The model alone, scaled for the last row's day."""
+        if (past := self.adapts) is None:
+            return self.experiment.model
+        return past.pace(past.bases([int(self.experiment.data.store.seconds[-1])])[0]).model
+
+    def prepare(self, origins: np.ndarray) -> None:
+        """Measure pace and leaning for origins int64 [W], in seconds; note if most sensors are rescaled at the first.
+
+        Unprepared forecasts do the same, window by window.
+        """
+        if (past := self.adapts) is None:
+            return
+        past.prepare(origins.tolist())
+        run, file, pace = past.run, past.file, past.pace(past.bases([int(origins[0])])[0])
+        for index, name in enumerate(self.experiment.data.targets):
+            ratios = rounded_ratios(pace.speeds[:, index], file, run, name)
+            if 2 * (changed := int((ratios != 1).sum())) > len(ratios):
+                flows = f"{pace.network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
+                problem = f"{name} in free flow is {flows}, here and in the training"
+                rescaled = f"so {counted(changed, 'sensor is', 'sensors are')} rescaled"
+                note(Message(self.experiment.data.store.path, f"{problem}, {rescaled}"))
+
+    def intervals(self, issued: int) -> tuple[Intervals, str]:
+        """Return the prediction intervals for the file, and words for intervals from elsewhere.
+
+        On the calibrated network and step these are the stored intervals, and the words are empty.  Elsewhere a
+        zero-shot run measures the errors in the week before each local day; with too few observations the stored
+        intervals are a first guess.  issued: the first origin, in seconds, for the words.  Raises SocialxError
+        for an uncalibrated run.
+        """
+        data, protocol, past = self.experiment.data, self.experiment.protocol, self.experiment.past
+        calibrated = self.run.read_intervals(self.trained.weights)
+        here = network_checksum(calibrated.sensors), calibrated.protocol.step_minutes
+        same = here == (protocol.network, protocol.step_minutes) and protocol.same_network(calibrated.protocol)
+        if past is None or same:
+            flows = protocol.free_flow
+            ratios = [float(rounded_ratios(flows[name], protocol, calibrated.protocol, name)) for name in data.targets]
+            return calibrated.rescale(ratios), ""
+
+        def guess(basis: Basis) -> ConformalIntervals:
+            pace = past.pace(basis)
+            pairs = zip(data.targets, pace.network.tolist(), strict=True)
+            ratios = [float(rounded_ratios(speed, protocol, calibrated.protocol, name)) for name, speed in pairs]
+            return calibrated.for_network(data.sensors.ids, pace.speeds, ratios, protocol)
+
+        daily = DailyIntervals(past, self.trained.weights, guess, self.experiment.precision.device, issued)
+        if daily.measured(daily.first) is None:
+            words = f"{calibrated.protocol.dataset}, where {self.run.named} was calibrated, as a first guess"
+            return daily, f"{words}: {data.store.path} has too few readings of the week before"
+        days = counted(min(data.climatology_days(issued), PAST_DAYS), "day")
+        return daily, f"the last {days} of {data.store.path} before {past.day_text(issued)}"
+
+    def band(self, level: float, issued: int) -> Band:
+        """Return the intervals with a level, and note where they come from.  Raises an error for another level.
+
+        issued: the first forecast origin, in seconds.
+        """
+        sensors, targets = self.experiment.data.sensors.ids, self.experiment.protocol.targets
+        intervals, words = self.intervals(issued)
+        (intervals.on(intervals.first) if isinstance(intervals, DailyIntervals) else intervals).level_index(level)
+        if words:
+            note(f"the intervals come from errors on {words}")
+        elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
+            those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
+            note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
+        if isinstance(intervals, ConformalIntervals):
+            intervals = intervals.for_sensors(sensors, torch.device("cpu"), targets)
+        return Band(intervals, level)
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The prediction intervals of a run for the sensors in a file, and the requested level."""
+
+    intervals: Intervals
+    level: float
+
+    def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
+        """Return the forecast with its bounds.  values: model output float32 [W,P,N,G] before clipping at 0."""
+        origins = torch.from_numpy(forecast.origin.astype(np.int64))
+        low, high = self.intervals.apply(torch.from_numpy(values), self.level, origins)
+        return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
+
+
+def open_forecasting(
+    run: Path | TrainedRun,
+    layers: ConfigLayers,
+    first: Experiment | None = None,
+    *,
+    split: bool = True,
+    same_missing: bool = False,
+) -> Opened:
+    """Open a run for a file, with trained weights on the device, in file units.
+
+    first: the experiment of a run loaded before, whose data is reused. split: cut the file into splits; False takes the
+    whole file and matches sensors by id. same_missing: refuse another missing-value rule, which is otherwise noted.
+    SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
+    """
+    run = open_run(run) if isinstance(run, Path) else run
+    experiment, weights, climatology = build_for_run(run, layers, first, split)
+    settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
+    free = takes_new_sensors(settings) and run.sensors is not None
+    tied = sensor_tables(settings) and not free
+    if layers.data is None and experiment.protocol.checksum != run.protocol.checksum:
+        refuse_other_file(run, experiment.data.stores)
+    if tied and not split:
+        note_left_out(run, experiment)
+    state, fits = adapt_and_check(run, experiment, weights.state, tied, same_missing)
+    if not split:
+        experiment.data.note_clock()
+    if free:
+        state = align_sensors(state, ids, run.sensors or (), run.named, file)
+    if climatology:
+        experiment = add_climatology(experiment, run, climatology)
+    try:
+        check_state(experiment.model, state)
+    except ValueError as error:
+        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "train again") from None
+    experiment.model.load_state_dict(state)
+    finer = experiment.data.store.step_minutes // run.protocol.step_minutes if settings.model.zero_shot else 1
+    model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model
+    model.to(experiment.precision.device)
+    shared = {field.name: getattr(fits, field.name) for field in fields(Trained) if hasattr(fits, field.name)}
+    trained = Trained(
+        **shared,
+        epoch=weights.epoch,
+        parameters=sum(p.numel() for p in experiment.model.parameters()),
+        weights=weights.fingerprint,
+        past_days=getattr(experiment.model, "climatology", None) is not None,
+        seen=run.seen,
+    )
+    past = None
+    if settings.model.zero_shot:
+        size, precision = settings.loader.batch_size, experiment.precision
+        past = Past(model.eval(), experiment.data, run.protocol, experiment.protocol, precision, size)
+    adapted = model if past is None or not past.adapts else DailyModel(past).eval()
+    return Opened(run, replace(experiment, past=past, model=adapted), trained)
