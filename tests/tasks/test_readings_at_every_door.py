@@ -126,7 +126,7 @@ def test_the_latest_reading_of_long_ago_is_looked_at_too(
     for module in ("tasks.build", "scoring.adaptation"):
         monkeypatch.setattr(f"socialx.{module}.latest_free_flow", lambda *_: flow)
     path = with_code(
-        with_code(data, tmp_path / "a.h5", np.nan, slice(20, None)), tmp_path / "odd.h5", 999, slice(18, 19)
+        with_code(data, tmp_path / "a.h5", np.nan, slice(19, None)), tmp_path / "odd.h5", 999, slice(18, 19)
     )
     with pytest.raises(SocialxError, match=f"has 999 at {open_store(data).timestamps[18].decode()}"):
         socialx.predict(run, path)
