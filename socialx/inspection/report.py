@@ -320,14 +320,14 @@ def _unusual_days(store: Store) -> dict[str, str]:
     The course is the network mean per hour; a kind of day has the median course over all other days of this kind.
     """
     local = store.clock.local(store.seconds)
-    days, first = local // DAY_S, int(local.min()) // DAY_S
-    cells = (days - first) * HOURS + local % DAY_S * HOURS // DAY_S
-    totals, counts = (np.zeros((int(days.max()) - first + 1) * HOURS) for _ in range(2))
+    days, index = np.unique(local // DAY_S, return_inverse=True)
+    cells = index * HOURS + local % DAY_S * HOURS // DAY_S
+    totals, counts = (np.zeros(len(days) * HOURS) for _ in range(2))
     np.add.at(totals, cells, np.where(store.valid, store.values, 0).sum(axis=1, dtype=np.float64))
     np.add.at(counts, cells, store.valid.sum(axis=1))
     whole = (counts > 0).reshape(-1, HOURS).all(axis=1)
     courses = (totals / np.maximum(counts, 1)).reshape(-1, HOURS)[whole]
-    dates = first + np.flatnonzero(whole)
+    dates = days[whole]
     kinds = np.array([day_kind(weekday) for weekday in ((dates + 3) % 7).tolist()])
     unusual = {}
     for index in np.flatnonzero(kinds == 0):
