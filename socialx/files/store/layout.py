@@ -25,6 +25,7 @@ COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sen
 PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 LOCAL_ZONE_ATTR = "local_zone"  # by whose clock people live, in a file of times in UTC
+TABLE_ATTR = "table"  # what the source's tables hold, as JSON, by which append reads later ones
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
@@ -84,6 +85,7 @@ class Readings:
     lanes: tuple[str, ...] | None = None  # lane names by combined sensor
     local_zone: str | None = None  # local time zone for times in UTC
     codes: tuple[float, ...] = ()  # further missing-value codes, NaN in the blocks
+    table: str = ""  # what the source's tables hold, as JSON; empty for other sources
     notes: tuple[Message | str, ...] = ()  # recognised facts and assumptions
 
 

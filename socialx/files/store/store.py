@@ -27,6 +27,7 @@ from socialx.files.store.layout import (
     MISSING_ATTR,
     SENSOR_INFO,
     STATIC_UNITS,
+    TABLE_ATTR,
     UNKNOWN,
     Sensors,
     is_reading,
@@ -71,6 +72,7 @@ class Store(ResultRepr):
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
     version: tuple[int, ...]  # file signature, to detect a replaced file
     ratio: float = 1.0  # numbers in ``unit`` / numbers in the file
+    table: str = ""  # what the source's tables hold, as JSON
 
     def headline(self) -> str:
         """Return a line of text with path, feature, unit, size and time span."""
@@ -260,7 +262,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
         timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
         sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
-        imputed = rules.get(IMPUTED_ATTR)
+        imputed, table = rules.get(IMPUTED_ATTR), read_text(rules.get(TABLE_ATTR, ""))
     return Store(
         path=path,
         dataset_name=dataset_name,
@@ -279,6 +281,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         rows=rows,
         columns=None,
         version=version,
+        table=table,
     )
 
 

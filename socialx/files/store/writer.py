@@ -36,6 +36,7 @@ from socialx.files.store.layout import (
     SECONDS,
     SENSOR_INFO,
     STATIC_UNITS,
+    TABLE_ATTR,
     TIMESTAMPS,
     UNITS,
     VDIDS,
@@ -255,6 +256,8 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
         file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
     if readings.codes:
         metadata.attrs[CODES_ATTR] = np.array(readings.codes)
+    if readings.table:
+        metadata.attrs[TABLE_ATTR] = readings.table
     file.create_group(SENSOR_INFO).attrs[CRS_ATTR] = CRS
     write_sensors(file, sensors)
     reserve(file, 0)
