@@ -71,9 +71,10 @@ def _time_format(text: str) -> str:
     if read is None:
         example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
         raise SettingsError("", f"{argument} is not a format of times", example)
-    lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
-    if lacking:
-        raise SettingsError("", f"{argument} is a format without {' and '.join(lacking)}", DATED)
+    if read.date() != moment.date():
+        raise SettingsError(
+            "", f"{argument} lacks a part of the date", "join a column of dates, or write %d/%m/%Y %H:%M"
+        )
     if read.hour == moment.hour - 12:
         raise SettingsError("", f"{argument} has hours of 12 without AM or PM", "write %H, or %I with %p")
     return text
@@ -143,15 +144,24 @@ def _path(value: str | Path) -> Path:
 class ConvertOptions:
     """The user's description of a source; only ``data`` is required.
 
-    data: a file, or a folder for formats with several files. more: further files with equal columns. published:
-    ``first_time`` comes from the published data set. known_ids: sensor ids in the file that ``append`` extends.
-    missing: empty means that every number is an observation; None means 0 for speeds, and nothing for counts.
+    data: a file, or a folder for formats with several files. more: further files with equal columns. frame: rows in
+    memory, a frame or an Arrow table, in place of files; label: their name in messages. published: ``first_time`` comes
+    from the published data set. known_ids, known_table: of the file that ``append`` extends, its sensors and the
+    description of the tables that it was made of. missing: empty means that every number is an observation; None means
+    0 for speeds, and nothing for counts.
     """
 
     data: Path
     more: tuple[Path, ...] = ()
+    frame: Any = None
+    label: str = ""
     published: bool = False
     known_ids: tuple[str, ...] = ()
+    known_table: str = ""
+    table: Annotated[
+        Path | None,
+        Option("what the tables hold, in YAML (convert --dry-run prints it)", "SPEC", _path, append=True),
+    ] = None
     meta_csv: Annotated[
         Path | None,
         Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
@@ -166,15 +176,8 @@ class ConvertOptions:
     ] = None
     channel: Annotated[
         str | None,
-        Option(
-            "which of several quantities, by name or number, or some: flow,speed",
-            "NAME",
-            _text,
-            append=True,
-            example="0",
-        ),
+        Option("which of several quantities, by name or number, or some: flow,speed", "NAME", _text, True, "0"),
     ] = None
-    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
     time_format: Annotated[
         str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None
@@ -188,35 +191,26 @@ class ConvertOptions:
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option(
-            "numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing observations"
-        ),
+        Option("numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing ones"),
     ] = None
     timezone: Annotated[
         str | None,
-        Option(
-            "its time zone, such as Europe/Paris", "ZONE", zone_name, "time zone of the tables, where FILE is in UTC"
-        ),
+        Option("its time zone, such as Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
     resample: Annotated[int | None, Option("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
     transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
+    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
     time_column: Annotated[
-        tuple[str, ...],
-        Option("the column of times of a table, or of dates and of clocks", "NAME", _names, append=True),
+        tuple[str, ...], Option("the column of times, or of dates and of clocks", "NAME", _names, append=True)
     ] = ()
     sensor_column: Annotated[
         tuple[str, ...],
         Option("the column of sensors of a table with a row per reading, or several", "NAME", _names, append=True),
     ] = ()
-    drop: Annotated[
-        tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
-    ] = ()
+    drop: Annotated[tuple[str, ...], Option("leave out a column (may be repeated)", "COLUMN", _names, append=True)] = ()
     query: Annotated[
-        str | None,
-        Option(
-            "of a database (sqlite:///FILE, postgresql://...): the SELECT of its rows", "SELECT", _text, append=True
-        ),
+        str | None, Option("of a database (sqlite:///FILE, postgresql://...): its rows", "SELECT", _text, append=True)
     ] = None
     without_positions: Annotated[bool, Option("write sensors without a position too")] = False
 
@@ -224,6 +218,11 @@ class ConvertOptions:
     def head(self) -> FileHead:
         """The beginning of ``data``, read once."""
         return read_head(self.data)
+
+    @property
+    def where(self) -> str:
+        """The name of the source in messages."""
+        return self.label or str(self.data)
 
     @property
     def first_time_name(self) -> str:
