@@ -179,6 +179,7 @@ class Grid:
 
     zone: UTC where the times say how far they are from UTC, else the described zone; None if unknown.
     lanes: the names of lanes by sensor, where lanes are combined.  positions: latitude and longitude by id.
+    missing: a number in ``values`` that stands for no reading too, as it was written.
     """
 
     seconds: np.ndarray
@@ -189,6 +190,7 @@ class Grid:
     notes: tuple[Message | str, ...] = ()
     lanes: tuple[str, ...] | None = None
     positions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    missing: float | None = None
 
 
 @cache
