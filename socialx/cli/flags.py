@@ -180,7 +180,7 @@ GENERAL = [
 # command has a parameter of that name elsewhere, or by the section of a setting.  Any other one is below "Other".
 HEADINGS = {
     "Input format": "data_csv ids channel city decimal quantity name units missing transposed drop query "
-    "time_column sensor_column predict.meta_csv predict.timezone predict.resample",
+    "table time_column sensor_column predict.meta_csv predict.timezone predict.resample",
     "Times": "first_time freq time_format timezone local_zone round_times resample at predict.start predict.end every",
     "Sensors": "meta_csv sensors without_positions",
     "Windows": "split start end",

@@ -22,7 +22,9 @@ from socialx.tasks.trained_model import load_run_settings, refuse_other_file
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
-TABLE = ("meta_csv", "units", "timezone", "missing", "resample")  # arguments of convert that predict has too
+# Arguments of convert that predict has too.
+TABLE = ("table", "meta_csv", "time_column", "sensor_column", "channel", "quantity", "units", "timezone", "missing")
+TABLE += ("resample",)
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 
@@ -36,7 +38,7 @@ def as_file(
     ``options`` are given.  options: arguments of ``convert`` for a table.  Messages of the block name the frame or the
     table in place of the temporary file.
     """
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in options.items() if value not in (None, (), [])}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
     if framed and options and load_run_settings(run, layers, SCORING).settings.model.zero_shot:
         frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
