@@ -168,7 +168,9 @@ def _ordered(texts: list[str], forms: list[str]) -> tuple[str, ...]:
     if len(forms) < 2:
         return tuple(forms)
     column = pd.Series(texts, dtype="str").str.replace(LATE, "00", regex=True)
-    return tuple(sorted(forms, key=lambda form: float(np.ptp(_parsed(column, form).to_numpy("datetime64[s]").astype(float)))))
+    return tuple(
+        sorted(forms, key=lambda form: float(np.ptp(_parsed(column, form).to_numpy("datetime64[s]").astype(float))))
+    )
 
 
 def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: bool) -> Clock | None:
