@@ -38,10 +38,12 @@ class Contents:
     paths: tuple[Path, ...] = ()  # the files read, where other than the named path
     times: np.ndarray | None = None  # row times, int64 [T], if rows have times
     timezone: str | None = None  # stated time zone; UTC, or the zone of wall times
+    zone: str | None = None  # into which times in UTC are converted
     rounded: bool = False  # whether times already are whole steps
     droppable: bool = False  # whether sensors are table columns, which drop can exclude
     lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
+    table: str = ""  # what the tables hold, as JSON
     city: str | None = None  # selects sensors in a locations table with several cities
     stored: Callable[[str], str] = str  # converts an id to a storable spelling
     missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
@@ -61,7 +63,7 @@ class Format:
 
     name: str  # as convert takes it
     title: str
-    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
+    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None
     read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
     takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads

@@ -27,6 +27,7 @@ from socialx.files.store.quantities import QUANTITIES, SPEED
 
 # What helps where times have no date.
 DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
+FRAME = "the frame"  # in messages
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 
 

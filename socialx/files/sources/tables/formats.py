@@ -1,0 +1,174 @@
+"""The format of tables: their description comes from a file, from options, or from what their head proves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.files.sources import CSV
+from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.positions.locations import Location, read_locations
+from socialx.files.sources.request import ConvertOptions, options
+from socialx.files.sources.tables import cells, propose, spec, table
+from socialx.files.sources.tables.spec import Grid, TableSpec
+from socialx.files.sources.foreign import refuse_bytes
+from socialx.files.store.head import FileHead, container, member_paths, read_head
+from socialx.files.store.ids import match_key
+from socialx.files.store.layout import Block
+
+TITLE = "a table of any network, a column per sensor or a row per reading"
+PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)
+DESCRIBES = ("time_column", "sensor_column", "channel", "quantity", "time_format", "decimal", "drop")  # as --table does
+SETS = {"timezone": "zone", "missing": "missing", "first_time": "start", "step_s": "step_s"}  # field -> of a spec
+ROWS = 200  # whose texts tell the column of ids in a table of positions
+NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
+
+
+def _recognise(head: FileHead) -> str | None:
+    """Return the columns of the first table of a file, folder or zip; None for none, and raise for a foreign file."""
+    if head.kind in ("hdf5", "npy"):
+        return None
+    files = table_files(head)
+    if head.kind in ("folder", "zip") and not files:
+        return None
+    refuse_bytes(head if head.kind != "folder" else read_head(files[0]))
+    first = cells.sample(files[0])
+    several = f", {len(files)} files" if len(files) > 1 else ""
+    return f"{counted(len(first.names), 'column')} ({sample(first.names)}){several}"
+
+
+def table_files(head: FileHead) -> list[Path]:
+    """Return the data files in a folder or a zip, without hidden files and prose; else the file itself."""
+    if head.kind == "folder":
+        paths = sorted(path for path in head.path.iterdir() if path.is_file() and not path.name.startswith("."))
+    else:
+        paths = member_paths(head.path) if head.kind == "zip" else [head.path]
+    return [path for path in paths if not PROSE.fullmatch(path.name)]
+
+
+def describe(request: ConvertOptions) -> TableSpec:
+    """Return what the tables hold: as a file or the file to extend says, else as their head proves.
+
+    Raises SettingsError, with the command that reads the table, where nothing proves it.
+    """
+    return _describe(request, _sources(request)[0])
+
+
+def _describe(request: ConvertOptions, sources: Sequence[Any]) -> TableSpec:
+    said = [name for name in DESCRIBES if getattr(request, name)]
+    if request.table is not None:
+        if said:
+            problem = f"{Argument('table', request.table)} says what {Argument(said[0])} says"
+            raise SettingsError("", problem, "drop one of them")
+        return _with_options(spec.load(request.table), request)
+    if request.known_table and not said:
+        known = _with_options(spec.parse(request.known_table, request.where), request)
+        if _fits(known, cells.sample(sources[0], known).names):
+            return known
+    first = cells.sample(sources[0])
+    proposal = propose.propose(first, request, _ids(request, first))
+    if proposal.spec is None or not proposal.proved:
+        if request.frame is None and _are_locations(request.data):
+            remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
+            raise SocialxError(request.data, "this is a table of positions, not of readings", remedy)
+        raise SettingsError.together(proposal.questions)
+    return proposal.spec
+
+
+def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
+    """Return a description with what options say more: zone, unit, codes, first time and step."""
+    more = {name: value for field, name in SETS.items() if (value := getattr(request, field)) is not None}
+    if request.units is not None:
+        more["units"] = {**described.units, next(iter(described.features)): request.units}
+    if request.round_times:
+        more["round_s"] = request.step_s or described.step_s or 60
+    return replace(described, **more)
+
+
+def _fits(described: TableSpec, names: Sequence[str]) -> bool:
+    """Return whether a table with columns called ``names`` is one that is described."""
+    texts = (described.time, described.sensor, described.lane, described.only, described.never)
+    wanted = {name for part in texts for name in part} | {described.seconds, described.latitude} - {""}
+    forms = described.values.values()
+    return wanted <= {*names} and all(any(spec.read_name(form, name) for name in names) for form in forms)
+
+
+def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
+    """Return the ids of the sensors that are known: of the file to extend, or of the table of positions, whose column
+    of ids holds most of the texts in the ``first`` rows.
+    """
+    if request.known_ids or request.meta_csv is None:
+        return frozenset(request.known_ids)
+    texts = {*first.names}.union(*first.rows[:ROWS])
+    return frozenset(location.sensor_id for location in read_locations(request.meta_csv, texts).values())
+
+
+def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
+    """Return the frame or the files to read, and tables of positions among several files."""
+    if request.frame is not None:
+        return [request.frame], []
+    paths = [path for head in (request.head, *map(read_head, request.more)) for path in table_files(head)]
+    if not paths:
+        raise SocialxError(request.data, "the folder is empty", "name a folder of tables, or a file")
+    aside = [path for path in paths if len(paths) > 1 and _are_locations(path)]
+    return [path for path in paths if path not in aside] or paths, aside
+
+
+def _are_locations(path: Path) -> bool:
+    """Return whether a file is a table of positions."""
+    try:
+        return bool(read_locations(path))
+    except SocialxError:
+        return False
+
+
+def _read(request: ConvertOptions) -> Contents:
+    """Read the tables into memory."""
+    sources, aside = _sources(request)
+    described = _describe(request, sources)
+    grid = table.read(sources, described)
+    return as_contents(grid, described, request, sources, aside)
+
+
+def as_contents(
+    grid: Grid, described: TableSpec, request: ConvertOptions, sources: Iterable[Any] = (), aside: Sequence[Path] = ()
+) -> Contents:
+    """Return a grid as contents with one block; sources: the files read, aside: tables of positions."""
+    feature, *others = grid.features
+    values = grid.values if others else grid.values[..., 0]
+    places = {match_key(vdid): _location(vdid, *place) for vdid, place in grid.positions.items()}
+    if len(aside) == 1 and request.meta_csv is None:
+        places = read_locations(aside[0], grid.ids)
+    return Contents(
+        grid.ids,
+        len(grid.ids),
+        (block for block in [Block(grid.seconds, values)]),
+        feature,
+        described.units.get(feature),
+        others={name: described.units.get(name) for name in others},
+        lanes=grid.lanes,
+        locations=places or None,
+        notes=(*grid.notes, *(f"{path}: the positions of the sensors" for path in aside)),
+        paths=tuple(container(path) for path in sources if isinstance(path, Path)),
+        times=grid.seconds,
+        timezone=grid.zone,
+        zone=described.zone or None,
+        missing=next(iter(described.codes(feature)), None) if grid.lanes else grid.missing,
+        droppable=not described.sensor,
+        stored=lambda vdid: NOT_STORED.sub("_", vdid),
+        table=described.as_json(),
+    )
+
+
+def _location(vdid: str, latitude: float, longitude: float) -> Location:
+    return Location(vdid, latitude, longitude, np.nan, np.nan, "")
+
+
+TAKES = {"table", "channel", "quantity", "more", "first_time", "step_s", "time_format", "time_column", "sensor_column"}
+FORMATS = (Format(CSV, TITLE, _recognise, _read, takes=frozenset({*TAKES, "drop", "decimal", "round_times"})),)
