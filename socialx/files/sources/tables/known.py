@@ -83,7 +83,7 @@ VDLIVE = {"lane": ("LinkID", "LaneID"), "weights": "Volume", "below": 0.0}
 WEBTRIS = {"form": "%Y-%m-%dT00:00:00 %H:%M:%S", "shift_s": -840, "units": {SPEED: "mph", **QUARTERS}}
 SCATS = {"slot_s": 900, "below": 0.0, "units": QUARTERS}
 MNDOT = {"form": "%Y-%m-%d %H:%M:%S", "units": HALVES}
-NORWAY = {"only": {"Felt": "Totalt"}, "units": HOURS}
+NORWAY = {"only": {"Felt": "Totalt"}, "units": HOURS, "zone": "Europe/Oslo"}
 DFT = {"form": "%Y-%m-%d %H", "units": HOURS}
 TABLES = (
     # https://zenodo.org/records/5146275
@@ -111,7 +111,7 @@ TABLES = (
     # https://github.com/Metropolitan-Council/tc.sensors
     _known("MnDOT", "speed|volume|occupancy", "date|time", "sensor", "volume|occupancy", **MNDOT),
     # https://www.vegvesen.no/trafikkdata/
-    _known("trafikkdata.no", "|Trafikkmengde", "Fra", "Trafikkregistreringspunkt", "Til|Felt|Trafikkmengde", **NORWAY),
+    _known("trafikkdata.no", "|Trafikkmengde", "Dato|Fra tidspunkt", "Trafikkregistreringspunkt", "Felt", **NORWAY),
     # https://roadtraffic.dft.gov.uk/downloads
     _known("DfT", "|all_motor_vehicles", "count_date|hour", "count_point_id|direction_of_travel", "", **DFT),
     # https://opendata.transport.nsw.gov.au/dataset/nsw-roads-traffic-volume-counts-api

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +181,8 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
         grid = read([pa.Table.from_arrays(cells, list(table.names))], plain)
     except SocialxError:
         return False
-    known = np.isfinite(grid.values)
-    return len(grid.seconds) > 1 and bool(known.mean() >= 0.5)
+    share = np.isfinite(grid.values).mean() * (len(grid.ids) if request.round_times else 1)  # times of each sensor
+    return len(grid.seconds) > 1 and bool(share >= 0.5)
 
 
 def _arguments(added: Mapping[str, Any]) -> str:
@@ -604,15 +604,19 @@ def _guess_readings(table: _Table, clock: Clock, sensors: Sequence[str], opens: 
         opens.append(_Open(f"each column may be a sensor ({listed(numbers)})", {"channel": template}))
         return (template,)
     lanes = _lane_template(table, numbers)
-    best = _best(table, lanes or named or numbers)
-    problem = f"several columns may be the reading ({listed(numbers, 6)})"
     asked = table.request.quantity or SPEED
-    fits = words.quantity(re.sub(r"\{\w+\}", "", best)) in (
-        asked,
-        *(() if table.request.quantity else QUANTITIES.values()),
-    )
-    opens.append(_Open(problem, {"channel": best} if fits else {}, _either("channel", lanes or numbers)))
-    return (best,)
+    groups = lanes or named or numbers
+    fitting = [one for one in groups if words.quantity(_bare(one)) == asked]
+    fitting = [one for one in fitting if _bare(one).lower() in QUANTITIES] or fitting
+    likely = fitting or ([] if table.request.quantity else [one for one in groups if words.quantity(_bare(one))])
+    problem = f"several columns may be the reading ({listed(numbers, 6)})"
+    opens.append(_Open(problem, {"channel": likely[0]} if len(likely) == 1 else {}, _either("channel", groups)))
+    return ((likely or groups)[0],)
+
+
+def _bare(template: str) -> str:
+    """Return the words of a template without groups and signs around them."""
+    return re.sub(r"\{\w+\}", "", template).strip(" _.-")
 
 
 def _sensor_like(table: _Table, clock: Clock, numbers: Sequence[str]) -> list[str]:
@@ -685,7 +689,7 @@ def _features(table: _Table, templates: Sequence[str], opens: list[_Open]) -> di
         raise SettingsError("", problem, "drop it")
     for template in templates:
         names = _matches(table, template)
-        bare = re.sub(r"\{\w+\}", "", template).strip(" _.-")
+        bare = _bare(template)
         unit = table.units.get(names[0], "") or words.unit_in(names[0]) if names else ""
         feature = request.quantity or words.quantity(bare or unit, unit)
         if feature is None and request.units and (measured := words.parse_unit(request.units)) and len(templates) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -25,7 +25,8 @@ LATE = re.compile(r"(?<=[ T])24(?=$|:00(?:$|:00))")  # the end of a day
 MIDNIGHT = re.compile(r".*[ T]0{1,2}(?::00)?(?::00)?(?:\.0+)?Z?")
 UNTIL = ("/", " - ", " – ", "–", " to ", " bis ", " ~ ", "~", "-")  # before the end of an interval
 SERIAL_DAYS = (25_569, 73_051)  # of 1970 and 2100, as Excel counts days
-HOUR_S, DAY_S, MANY = 3600, 86_400, 60  # MANY: columns of which pairs are tried
+HOUR_S, DAY_S = 3600, 86_400
+MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are not called hours
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
             (days if dated else moments).append(clock)
         elif all(map(ONLY_CLOCK.fullmatch, begins)):
             clocks.append(name)
-        elif all(text.isdigit() and int(text) <= 24 for text in distinct) and len(distinct) > 1:
-            hours.append(name)
+        elif all(text.isdigit() and int(text) <= 24 for text in distinct):
+            hours += [name] if len(distinct) > (1 if words.HOUR.fullmatch(name) else FEW_HOURS) else []
     if form and not moments and (pairs := [*_pairs(cells, form)]):
         return pairs
     if moments or not days:
@@ -150,8 +151,11 @@ def fits(texts: Sequence[str], form: str) -> bool:
     plain = column.str.replace(LATE, "00", regex=True)
     if not form and not plain.str.fullmatch(ISO.pattern).all():
         return False
-    width = re.search("%[YymdHM]%[ymdHMS]", form) and len({*map(len, texts)}) > (1 + form.endswith(" %H"))
-    return not width and not _parsed(plain, form).isna().any()
+    if re.search("%[YymdHM]%[ymdHMS]", form):  # adjacent digits are complete, but for an hour behind them
+        size = len(np.datetime64(0, "s").item().strftime(form))
+        if not all(size - form.endswith(" %H") <= len(text) <= size for text in texts):
+            return False
+    return not _parsed(plain, form).isna().any()
 
 
 def _parsed(texts: pd.Series[str], form: str) -> pd.Series[pd.Timestamp]:  # type: ignore[name-defined]  # noqa: F821
@@ -198,7 +202,8 @@ def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: 
 def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
     """Yield the two columns whose cells, joined by a space, have the user's form; first those that are called hours."""
     digits = [name for name in list(cells)[:MANY] if any(letter.isdigit() for letter in cells[name][0][:20])]
-    named = [pair for pair in permutations(digits, 2) if words.HOUR.fullmatch(pair[1]) or words.TIME.fullmatch(pair[1])]
+    dated = [name for name in digits if words.TIME.fullmatch(name)]
+    named = [(day, hour) for day in dated for hour in digits if day != hour and words.HOUR.fullmatch(hour)]
     for pair in named or [*permutations(digits, 2)]:
         texts = [*dict.fromkeys(" ".join(texts) for texts in zip(*(cells[name] for name in pair), strict=True))]
         if fits(texts[:1], form) and fits(texts, form):
