@@ -701,3 +701,12 @@ def _refuse_total(
             if len(complete) >= PROVED and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
                 problem = f"one of the lanes {lanes[number]} of {ids[number]} is the sum of the others"
                 raise SocialxError(where, problem, "leave the sum out, so that nothing is counted twice")
+
+
+def fits(spec: TableSpec, names: Sequence[str]) -> bool:
+    """Return whether a table with columns of these names has all that ``spec`` describes."""
+    try:
+        _roles(Table("", list(names), lambda texts, numbers: iter(())), spec)
+    except SettingsError:
+        return False
+    return True
