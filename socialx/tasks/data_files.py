@@ -16,9 +16,9 @@ from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
-from socialx.files.sources.queries import is_url, query_table
 from socialx.files.sources.frames import Frame, stack_levels
 from socialx.files.sources.positions.locations import centre, read_locations
+from socialx.files.sources.queries import is_url, query_table
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FORMATS, FileKind, command, find, recognise_kind, refuse_socialx_file
 from socialx.files.sources.request import FRAME, ConvertOptions, free_unit, with_options, zone_name
@@ -44,8 +44,8 @@ class Conversion(ResultRepr):
     """The result of ``convert``: the file, or only the recognised input where the output was omitted.
 
     kind: the recognised kind of input.  centre: latitude and longitude of the network centre.  notes: assumptions about
-    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.  table: what the
-    tables hold, where a dry run describes them.
+    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.  described: what
+    the tables hold, by a dry run.
     """
 
     data: Path | str
@@ -57,12 +57,12 @@ class Conversion(ResultRepr):
     notes: tuple[Message, ...]
     problems: tuple[Message, ...] | None
     next: tuple[Command, ...]
-    table: TableSpec | None = None
+    described: TableSpec | None = None
 
     def headline(self) -> str:
         """Return what was written or recognised, and the next task."""
-        if self.table is not None:
-            return f"{self.data}: {self.table.as_json()}"
+        if self.described is not None:
+            return f"{self.data}: {self.described.as_json()}"
         summary = f"{self.data} is {self.kind.name}"
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
@@ -143,7 +143,7 @@ def _convert(
         raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
     recognised = recognise_kind(request) if named is None else FileKind(kind, "named", None)
     if output is None:
-        following = (command(request, FORMATS[recognised.name], options),)
+        following: tuple[Command, ...] = (command(request, FORMATS[recognised.name], options),)
         return Conversion(request.where, recognised, None, None, None, None, (), None, following)
     target = Path(output)
     inputs = () if request.frame is not None else (request.data, *request.more)

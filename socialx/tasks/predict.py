@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 
@@ -88,14 +88,21 @@ def predict(
     SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
     intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
-    described = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
-    columns = {"time_column": time_column, "sensor_column": sensor_column, "channel": channel, "quantity": quantity}
-    described |= {"table": table, **columns}
+    described: dict[str, Any] = {
+        "meta_csv": meta_csv,
+        "units": units,
+        "timezone": timezone,
+        "missing": missing,
+        "resample": resample,
+    }
+    described |= {"time_column": time_column, "sensor_column": sensor_column, "channel": channel}
+    described |= {"table": table, "quantity": quantity}
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, run_folder, ConfigLayers.from_call(settings, sections), described))
+        own = ConfigLayers.from_call(settings, sections)
+        file, named = stack.enter_context(as_file(data, run_folder, own, described))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         opened = open_forecasting(run_folder, layers, split=False)
         experiment, trained = opened.experiment, opened.trained

@@ -24,8 +24,10 @@ from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
 # Arguments of convert that predict has too.
-TABLE = ("table", "meta_csv", "time_column", "sensor_column", "channel", "quantity", "units", "timezone", "missing")
-TABLE += ("resample",)
+TABLE = (
+    *("table", "time_column", "sensor_column", "channel", "quantity"),
+    *("meta_csv", "units", "timezone", "missing", "resample"),
+)
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from socialx.core.errors import Argument, SocialxError, sample
 from socialx.files.sources.arrays import array_names
-from socialx.files.store.head import UNREADABLE, ZIP, FileHead, check_text, member_paths, open_io, read_head
+from socialx.files.store.head import UNREADABLE, FileHead, check_text, member_paths, open_io, read_head
 
 RECIPES = "docs/how-to/recipes.md"
 TAR_BYTES = 1 << 16
@@ -76,7 +76,7 @@ def refuse_bytes(head: FileHead) -> None:
     for begin, (kind, remedy) in KINDS.items():
         if re.match(begin, head.first):
             raise SocialxError(path, f"this is {kind}", remedy.replace("{}", name))
-    for member in member_paths(path)[:1] if head.first.startswith(ZIP) else ():
+    for member in member_paths(path)[:1] if head.kind == "zip" else ():
         refuse_bytes(read_head(member))
     with suppress(*UNREADABLE, tarfile.TarError), open_io(path) as file:
         begin = file.read(TAR_BYTES)

@@ -25,7 +25,7 @@ def stack_levels(frame: Any) -> tuple[Any, tuple[str, ...]]:
     """Return a row per sensor of a frame with two levels of columns, of which one names quantities, and the column of
     sensors; any other frame or table as it is.
     """
-    columns = getattr(frame, "columns", None)
+    columns: Any = getattr(frame, "columns", None)
     if getattr(columns, "nlevels", 1) != 2:
         return frame, ()
     levels = [{str(name).lower() for name in columns.unique(level)} <= {*QUANTITIES} for level in (0, 1)]
@@ -36,7 +36,7 @@ def stack_levels(frame: Any) -> tuple[Any, tuple[str, ...]]:
     name = str(columns.names[sensors] or "sensor")
     frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors), axis=1)
     times = frame.index.name or "time"
-    return frame.rename_axis(times).stack(name, future_stack=True).reset_index(), (name,)  # noqa: PD013
+    return frame.rename_axis(times).stack(name, future_stack=True).reset_index(), (name,)
 
 
 def _refuse_other(data: object) -> None:

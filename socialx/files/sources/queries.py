@@ -25,7 +25,8 @@ def is_url(data: object) -> bool:
 
 def query_table(url: str, query: str | None) -> tuple[str, pa.Table]:
     """Return the URL without secrets, and the rows of a read-only query. Raises with what the database says."""
-    kind, rest = (URL.fullmatch(url.strip()) or ["", "", ""])[1:3]
+    match = URL.fullmatch(url.strip())
+    kind, rest = (match[1], match[2]) if match else ("", "")
     try:
         parts = urlsplit(f"postgresql:{rest}")
         odd = rest.count("@") > 1 or bool(parts.fragment) or parts.port == 0

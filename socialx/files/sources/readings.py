@@ -18,6 +18,7 @@ from socialx.files.sources.recognition import FORMATS, find, recognise
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.resample import fill_gaps, resample_readings
 from socialx.files.sources.tables.clock_changes import goes_back, in_utc, note_skipped, repeated_hour
+from socialx.files.sources.tables.words import parse_unit
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import DIRECTIONS, Block, Readings, Sensors, is_code
@@ -160,8 +161,8 @@ def order_times(
         times, told = in_utc(times, zone, path)
         notes += [told]
         readings = replace(readings, timezone="UTC", local_zone=zone)
-    elif twice := repeated_hour(times, path, remedy or f"keep both hours with {Argument('timezone', 'ZONE')}"):
-        raise twice[1]
+    elif refused := repeated_hour(times, path, remedy or f"keep both hours with {Argument('timezone', 'ZONE')}"):
+        raise refused[1]
     if times is not contents.times:
         readings = replace(readings, blocks=_at_times(readings.blocks, times))
     if readings.timezone not in (None, "UTC"):

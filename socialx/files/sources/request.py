@@ -147,9 +147,9 @@ class ConvertOptions:
 
     data: a file, or a folder for formats with several files. more: further files with equal columns. frame: rows in
     memory, a frame or an Arrow table, in place of files; label: their name in messages. published: ``first_time`` comes
-    from the published data set. known_ids, known_table: of the file that ``append`` extends, its sensors and the
-    description of the tables that it was made of. missing: empty means that every number is an observation; None means
-    0 for speeds, and nothing for counts.
+    from the published data set. known_ids, known_table, known_features: of the file that ``append`` extends, its
+    sensors, the description of the tables that it was made of, and what it measures. missing: empty means that every
+    number is an observation; None means 0 for speeds, and nothing for counts.
     """
 
     data: Path
@@ -159,6 +159,7 @@ class ConvertOptions:
     published: bool = False
     known_ids: tuple[str, ...] = ()
     known_table: str = ""
+    known_features: tuple[str, ...] = ()
     table: Annotated[
         Path | None,
         Option("what the tables hold, in YAML (convert --dry-run prints it)", "SPEC", _path, append=True),

@@ -31,7 +31,7 @@ def goes_back(seconds: np.ndarray) -> bool:
     return bool((np.diff(seconds) <= 0).any())
 
 
-def in_utc(wall: np.ndarray, name: str, where: Path, remedy: Remedy = REWRITE) -> tuple[np.ndarray, Message]:
+def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWRITE) -> tuple[np.ndarray, Message]:
     """Convert ``wall``, times int64 [T] in the zone ``name``, to UTC, int64 [T], where an hour may come twice; return a
     note for the user too. The clock may go back only where the zone demands, with rows one step apart in UTC. Raises
     SocialxError, which names the file ``where``, for times that go back elsewhere, for a time skipped by the zone, and
@@ -155,7 +155,7 @@ def on_axis(
 
 
 def note_skipped(
-    blocks: Generator[Block, None, None], where: Path, timezone: str, missing: float | None
+    blocks: Generator[Block, None, None], where: Path | str, timezone: str, missing: float | None
 ) -> Generator[Block, None, None]:
     """Yield the blocks unchanged; then tell the user in a note how many rows have observations at wall times that the
     clock change in ``timezone`` skips. where: the file. missing: the value of a missing observation, next to NaN.

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.errors import Argument, Command, SettingsError, SocialxError, counted, sample
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.foreign import refuse_bytes
 from socialx.files.sources.positions.locations import Location, read_locations
-from socialx.files.sources.request import ConvertOptions, options
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import cells, propose, spec, table
 from socialx.files.sources.tables.spec import Grid, TableSpec
-from socialx.files.sources.foreign import refuse_bytes
 from socialx.files.store.head import FileHead, container, member_paths, read_head
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import Block
+from socialx.files.store.quantities import QUANTITIES
 
 TITLE = "a table of any network, a column per sensor or a row per reading"
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)
@@ -71,7 +72,7 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> TableSpec:
         known = _with_options(spec.parse(request.known_table, request.where), request)
         if _fits(known, cells.sample(sources[0], known).names):
             return known
-    first = cells.sample(sources[0])
+    first, request = cells.sample(sources[0]), _with_features(request)
     proposal = propose.propose(first, request, _ids(request, first))
     if proposal.spec is None or not proposal.proved:
         if request.frame is None and _are_locations(request.data):
@@ -89,6 +90,14 @@ def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
     if request.round_times:
         more["round_s"] = request.step_s or described.step_s or 60
     return replace(described, **more)
+
+
+def _with_features(request: ConvertOptions) -> ConvertOptions:
+    """Return the options, which ask for what the file to extend measures."""
+    features = request.known_features
+    if len(features) > 1:
+        return replace(request, channel=request.channel or ",".join(features))
+    return replace(request, quantity=features[0]) if {*features} & {*QUANTITIES.values()} else request
 
 
 def _fits(described: TableSpec, names: Sequence[str]) -> bool:
