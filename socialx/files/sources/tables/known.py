@@ -87,7 +87,7 @@ NORWAY = {"only": {"Felt": "Totalt"}, "units": HOURS, "zone": "Europe/Oslo"}
 DFT = {"form": "%Y-%m-%d %H", "units": HOURS}
 TABLES = (
     # https://zenodo.org/records/5146275
-    _known("METR-LA or PEMS-BAY", EVERY, "", "", "", others=r"\d+"),
+    _known("METR-LA or PEMS-BAY", EVERY, "", "", "", others=r"\d{6}"),
     # https://pems.dot.ca.gov/?dnode=Clearinghouse
     _known("PeMS", "|".join((PEMS[11], *PEMS[9:11])), PEMS[0], PEMS[1], "", units=PEMS_UNITS, **PEMS_AS),
     # https://utd19.ethz.ch/

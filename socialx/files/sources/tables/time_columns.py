@@ -35,7 +35,8 @@ class Clock:
 
     forms: in which all texts are times, the likeliest first.  until: the text before the end of an interval.  shift_s:
     from the end of an interval to its beginning.  dated: whether they hold days, and no time of day.  seconds: a column
-    of seconds from a given time.  sure: False where an integer may be an hour, but is not called so.
+    of seconds from a given time.  sure: False where an integer may be an hour, but is not called so.  named: whether
+    the names of columns are the times.
     """
 
     columns: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Clock:
     dated: bool = False
     seconds: str = ""
     sure: bool = True
+    named: bool = False
 
 
 def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Clock]:
@@ -211,8 +213,8 @@ def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
             yield Clock(pair, (form,), shift_s=-HOUR_S if late else 0)
 
 
-def in_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the form of times that are names of columns, as a tuple of possible ones; () where they are none."""
-    if not names or not all(map(MOMENT.fullmatch, names)):
-        return ()
-    return _ordered(list(names), [form for form in _forms("time", list(names), "") if fits(names, form)])
+def clock_in_names(names: Sequence[str]) -> Clock | None:
+    """Return the clock of a table whose columns are called by their times; None for another table."""
+    moments = [name for name in names if MOMENT.fullmatch(name)]
+    forms = [form for form in _forms("time", moments, "") if fits(moments, form)] if len(moments) > 2 else []
+    return Clock(forms=_ordered(moments, forms), named=True) if forms else None

@@ -16,7 +16,7 @@ QUANTITIES = {
     ),
     "flow": re.compile(
         r".*(?:flow|volume|count|intensit|intensid|verkehrsst|d[eé]bit|vehicles|vehiculos|vehículos|trafi[ck]k?mengde|liikennem"
-        r"|natężenie|fl[öu]de|fluxo|portata|交通量|流量|台数|교통량).*|q|q_?(?:kfz|pkw|lkw)(?:_.*)?|veh|cars|kfz|pkw|fahrzeuge|anzahl",
+        r"|natężenie|fl[öu]de|fluxo|portata|交通量|流量|台数|교통량).*|q|q_?(?:kfz|pkw|lkw)(?:_.*)?|veh|kfz|fahrzeuge|anzahl",
         re.IGNORECASE,
     ),
     "occupancy": re.compile(r".*(?:occup|ocupac|belegung|bezetting|占有率|점유율).*|occ|o|beläggning", re.IGNORECASE),
@@ -30,7 +30,7 @@ OTHER = re.compile(
 READING = re.compile(r"value|reading|measurement|wert|messwert|data|result|valor|valeur|waarde", re.IGNORECASE)
 SENSOR = re.compile(
     r"(?:id[ _-]?)?(?:sensor|station|det|detector|detektor|vd|vds|device|counter|loop|messstelle|zählstelle|zaehlstelle"
-    r"|messquerschnitt|querschnitt|mq|meetpunt|meetlocatie|punto|estaci[oó]n|aforo|compteur|capteur|boucle|site|segment"
+    r"|messquerschnitt|querschnitt|mq|meetpunt|meetlocatie|punto(?:[ _-]?(?:de[ _-]?)?medida)?|estaci[oó]n|aforo|compteur|capteur|boucle|site|segment"
     r"|link|arc|node|tms|tmc|lam|camera|junction|intersection|iu|spira|postazione|location|road|edge|zst|item|series|unique"
     r"|count[ _-]?point|計測地点|觀測點|测站|지점|identifiant[ _-]arc|datastream|trafikkregistreringspunkt|punkt)"
     r"(?:[ _-]?(?:id|name|no|nr|code|key|number|nummer|番号))?|id|name|[a-z]*det(?:ector|id)(?:_.*)?|vdid|iu_ac|sid",
