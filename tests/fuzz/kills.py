@@ -21,7 +21,7 @@ from safetensors.torch import load as load_tensors
 from tests import data_files, older_files
 from tests.commands import SMALL
 from tests.fuzz import child
-from tests.fuzz.corpus import Files, exported_turned, read_all, write_all
+from tests.fuzz.corpus import Files, read_all, write_all
 
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", *SMALL, "--batch-size", "8")
 RESUME = ("train", "--resume", "run")
@@ -220,7 +220,6 @@ def tallies(place: Path, count: int, dice: random.Random) -> Iterator[Tally]:
         rows = 4000
         times, speeds = data_files.timestamps(rows), data_files.speeds(rows)
         data_files.write_csv(made / "rows.csv", times, speeds)
-        (made / "turned.csv").write_bytes(exported_turned(times, speeds))
         data_files.write_csv(made / "first.csv", times[:3000], speeds[:3000])
         data_files.write_csv(made / "later.csv", times[3000:], speeds[3000:])
         values = np.random.default_rng(0).uniform(5, 70, (rows, 4, 3)).astype(np.float32)
@@ -234,9 +233,6 @@ def tallies(place: Path, count: int, dice: random.Random) -> Iterator[Tally]:
     often = 4 * count  # of files that are costly to lose, and quick to write
     words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
     yield _replaced("convert", words, "out.h5", {**table, "out.h5": OLD}, folder, often, dice)
-    turned = {"turned.csv": (made / "turned.csv").read_bytes(), "locations.csv": table["locations.csv"], "out.h5": OLD}
-    words = ("convert", "export", "turned.csv", "--transposed", *words[3:])
-    yield _replaced("transposed", words, "out.h5", turned, folder, count, dice)
     old = {"old.h5": (made / "old.h5").read_bytes()}
     first = ("convert", "metr-la", "first.csv", "--meta-csv", "locations.csv", "--output-h5", "grows.h5")
     child.check(child.command(first, made))

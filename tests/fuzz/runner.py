@@ -194,7 +194,7 @@ def run_many(
                 shutil.rmtree(each, ignore_errors=True)
                 each.mkdir()
             result = run(corpus.case(seed, number, scratch), corpus, folder)
-            kind = f"{result.case.base.name}: " if result.case.drawn else ""
+            kind = "drawn: " if result.case.base.name.startswith("drawn") else ""
             summary.ends[kind + result.end] += 1
             if result.wrong:
                 summary.failures.append(result)
