@@ -16,7 +16,7 @@ from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
-from socialx.files.sources.frames import Frame, stack_levels
+from socialx.files.sources.frames import Frame, as_rows
 from socialx.files.sources.positions.locations import centre, read_locations
 from socialx.files.sources.queries import is_url, query_table
 from socialx.files.sources.readings import read
@@ -119,8 +119,9 @@ def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptio
         remedy = "name a database, for example sqlite:///roads.db, or drop the query"
         raise SettingsError("", f"{Argument('query')} needs a database", remedy)
     elif is_frame(data):
-        (frame, sensors), name, label = stack_levels(data), "frame", FRAME
-        given["sensor_column"] = given.get("sensor_column") or sensors
+        (frame, formed), name, label = as_rows(data, bool(given.get("first_time"))), "frame", FRAME
+        if not any(given.get(said) for said in ("sensor_column", "channel", "table")):
+            given |= formed
     else:
         return ConvertOptions.from_call(task, data, given)
     return replace(ConvertOptions.from_call(task, name, given), frame=frame, label=label)

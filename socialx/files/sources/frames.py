@@ -21,22 +21,35 @@ else:
 WHERE = "data"
 
 
-def stack_levels(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a row per sensor of a frame with two levels of columns, of which one names quantities, and the column of
-    sensors; any other frame or table as it is.
+def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Return a frame or a table of rows, and the options that its form says: the column of sensors where rows or
+    columns have two levels, or that each column is a sensor where times are the index, or ``counted`` by rows.
     """
-    columns: Any = getattr(frame, "columns", None)
-    if getattr(columns, "nlevels", 1) != 2:
-        return frame, ()
-    levels = [{str(name).lower() for name in columns.unique(level)} <= {*QUANTITIES} for level in (0, 1)]
-    if sum(levels) != 1:
-        remedy = "name each column by its sensor: frame.columns = frame.columns.map('_'.join)"
-        raise SocialxError(WHERE, "the columns of the frame have two names each, and none is a quantity", remedy)
-    sensors = levels.index(False)
-    name = str(columns.names[sensors] or "sensor")
-    frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors), axis=1)
-    times = frame.index.name or "time"
-    return frame.rename_axis(times).stack(name, future_stack=True).reset_index(), (name,)
+    import pandas as pd
+
+    if isinstance(frame, pd.Series):
+        frame = frame.to_frame(str(frame.name or "readings"))
+    if not isinstance(frame, pd.DataFrame):
+        return frame, {}
+    columns: Any = frame.columns
+    quantities = [
+        {str(name).lower() for name in columns.unique(level)} & {*QUANTITIES} for level in range(columns.nlevels)
+    ]
+    if columns.nlevels > 1:
+        sensors = [level for level, names in enumerate(quantities) if not names]
+        if columns.nlevels != 2 or len(sensors) != 1:
+            remedy = "name each column by its sensor: frame.columns = frame.columns.map('_'.join)"
+            raise SocialxError(WHERE, f"the columns of the frame have {columns.nlevels} names each", remedy)
+        name = str(columns.names[sensors[0]] or "sensor")
+        frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors[0]), axis=1)
+        frame = frame.rename_axis(frame.index.name or "time").stack(name, future_stack=True)
+    index = frame.index
+    if index.nlevels == 2 and isinstance(index.levels[0], pd.DatetimeIndex):
+        names = [str(name or instead) for name, instead in zip(index.names, ("time", "sensor"), strict=True)]
+        return frame.rename_axis(names), {"sensor_column": names[1]}
+    timed = isinstance(index, pd.RangeIndex if counted else pd.DatetimeIndex | pd.PeriodIndex) and index.is_unique
+    numbers = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+    return frame, {"channel": "{sensor}"} if timed and numbers and not quantities[0] else {}
 
 
 def _refuse_other(data: object) -> None:

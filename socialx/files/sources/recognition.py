@@ -11,10 +11,10 @@ from typing import Any
 from socialx.core.errors import Command, SettingsError, SocialxError
 from socialx.files.sources import AUTO, CSV, MODULES
 from socialx.files.sources.contents import Format
+from socialx.files.sources.foreign import FORMER, by_recipe, refuse, refuse_benchmark
 from socialx.files.sources.older_files import CURRENT
 from socialx.files.sources.older_files import recognise as older_variant
 from socialx.files.sources.request import ConvertOptions, options
-from socialx.files.sources.foreign import FORMER, by_recipe, refuse, refuse_benchmark
 from socialx.files.store.head import AGAIN, FileHead, check_first_line
 from socialx.files.store.layout import FLAT
 from socialx.files.store.open_hdf5 import open_hdf5
