@@ -380,9 +380,12 @@ def _bare(template: str) -> str:
 
 
 def _matches(table: _Table, template: str, *without: str) -> list[str]:
-    """Return the columns of a template, other than ``without``."""
+    """Return the columns of a template, other than ``without``, and than those in which ids stand otherwise."""
     form = pattern(template)
-    return [name for name in table.columns if name not in without and read_name(form, name) is not None]
+    names = [name for name in table.columns if name not in without and read_name(form, name) is not None]
+    if not table.ids or "{sensor}" not in template:
+        return names
+    return [name for name in names if _template(name, table.ids) in ("", template)]
 
 
 def _layout(table: _Table, clock: Clock) -> tuple[Sequence[str], Sequence[str]]:
@@ -640,7 +643,8 @@ def _spec(table: _Table, clock: Clock, features: Mapping[str, str], sensors: Seq
     names = [name for read in columns.values() for name in read]
     drop = [name for name in table.head.names if {name, words.split_unit(name)[0]} & {*request.drop}]
     if "{sensor}" in template:
-        drop += [name for name in names if _is_no_sensor(table, name)]
+        every = _matches(table, pattern(template), *clock.columns)
+        drop += [name for name in every if name not in names or _is_no_sensor(table, name)]
         strange = [name for name in names if table.ids and name not in drop and not _template(name, table.ids)]
         if strange and request.without_positions and not request.channel:
             problem = f"columns are no ids of {request.meta_csv} ({listed(strange)})"

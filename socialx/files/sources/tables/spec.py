@@ -25,6 +25,7 @@ LONGEST, NAME = 200, 256  # characters of a pattern, and of a column's name that
 SECONDS = {"s": 1, "ms": 1000}  # forms of times that count from 1970, by parts of a second
 EXCEL = "excel"  # form of times that count days from 1900, as workbooks do
 EVERY = "(?P<sensor>.+)"  # each other column is a sensor
+EITHER = "|"  # between several texts of rows that stay or are left out
 EXAMPLE = f"write for example {EVERY}_L(?P<lane>\\d)"
 # A pattern is literals and named groups; a group holds digits, words, sets and literals, perhaps repeated.
 LITERAL = r"(?:\\[^a-zA-Z0-9]|[^\\.^$*+?{}\[\]()|])"
@@ -50,7 +51,8 @@ class TableSpec:
     multiple times move.  until: the text before the end of an interval in a cell of times.
     zone: the zone of wall times, into which times with an offset are converted.
     units: by feature.  missing: numbers for a missing reading; None is 0 for speeds.  below: smaller numbers are none.
-    only, never: rows that stay, and rows that are left out, by the text in a column.  drop: columns to leave out.
+    only, never: rows that stay, and rows that are left out, by the text in a column, or one of
+    several with | between.  drop: columns to leave out.
     latitude, longitude: columns with the position of a row's sensor.  name: the id of the only sensor.
     separator, decimal, thousands, encoding, skip: how a text is written; skip: lines above the header.
     names: the columns of a table without a header.

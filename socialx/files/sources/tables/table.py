@@ -18,7 +18,7 @@ from socialx.data.calendar import shifts
 from socialx.files.sources.resample import impossible
 from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
 from socialx.files.sources.tables.clock_changes import REWRITE, repeated_hour
-from socialx.files.sources.tables.spec import EXCEL, SECONDS, Grid, TableSpec, read_name
+from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
 from socialx.files.store.ids import renamed_copies
 from socialx.files.store.time_axis import as_text
 
@@ -195,7 +195,7 @@ def _part(rows: Rows, roles: _Roles, spec: TableSpec, state: _State, where: obje
     for chosen, stays in ((spec.only, True), (spec.never, False)):
         for name, text in chosen.items():
             texts, codes = words[name]
-            kept &= np.array([(word == text) == stays for word in texts], bool)[codes]
+            kept &= np.array([(word in text.split(EITHER)) == stays for word in texts], bool)[codes]
     if spec.time and not kept.all():
         kept = np.flatnonzero(kept)
     index = np.flatnonzero(kept) if kept.dtype == bool else kept
