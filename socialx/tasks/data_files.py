@@ -120,8 +120,9 @@ def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptio
         raise SettingsError("", f"{Argument('query')} needs a database", remedy)
     elif is_frame(data):
         (frame, formed), name, label = as_rows(data, bool(given.get("first_time"))), "frame", FRAME
-        if not any(given.get(said) for said in ("sensor_column", "channel", "table")):
-            given |= formed
+        columns = any(given.get(said) for said in ("sensor_column", "channel", "table"))
+        formed = {said: value for said, value in formed.items() if said == "timezone" or not columns}
+        given = formed | {said: value for said, value in given.items() if value is not None}
     else:
         return ConvertOptions.from_call(task, data, given)
     return replace(ConvertOptions.from_call(task, name, given), frame=frame, label=label)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import available_timezones
 
 import numpy as np
 
@@ -22,15 +24,15 @@ WHERE = "data"
 
 
 def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
-    """Return a frame or a table of rows, and the options that its form says: the column of sensors where rows or
-    columns have two levels, or that each column is a sensor where times are the index, or ``counted`` by rows.
+    """Return a frame or a table of rows, and the options that its form says: the zone, the column of sensors where rows
+    or columns have two levels, and that each column is a sensor where times are the index, or ``counted`` by rows.
     """
     import pandas as pd
 
     if isinstance(frame, pd.Series):
         frame = frame.to_frame(str(frame.name or "readings"))
     if not isinstance(frame, pd.DataFrame):
-        return frame, {}
+        return frame, _zone(getattr(one, "tz", None) for one in getattr(getattr(frame, "schema", None), "types", ()))
     columns: Any = frame.columns
     quantities = [
         {str(name).lower() for name in columns.unique(level)} & {*QUANTITIES} for level in range(columns.nlevels)
@@ -44,12 +46,20 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
         frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors[0]), axis=1)
         frame = frame.rename_axis(frame.index.name or "time").stack(name, future_stack=True)
     index = frame.index
+    kinds = [*frame.dtypes, *(index.dtypes if index.nlevels > 1 else [index])]
+    zone = _zone(getattr(kind, "tz", None) for kind in kinds)
     if index.nlevels == 2 and isinstance(index.levels[0], pd.DatetimeIndex):
         names = [str(name or instead) for name, instead in zip(index.names, ("time", "sensor"), strict=True)]
-        return frame.rename_axis(names), {"sensor_column": names[1]}
+        return frame.rename_axis(names), {**zone, "sensor_column": names[1]}
     timed = isinstance(index, pd.RangeIndex if counted else pd.DatetimeIndex | pd.PeriodIndex) and index.is_unique
     numbers = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
-    return frame, {"channel": "{sensor}"} if timed and numbers and not quantities[0] else {}
+    return frame, {**zone, "channel": "{sensor}"} if timed and numbers and not quantities[0] else zone
+
+
+def _zone(zones: Iterable[object]) -> dict[str, Any]:
+    """Return the option of the zone in which all times with a zone are, unless it is UTC or none by name."""
+    names = {str(zone) for zone in zones if zone is not None} - {"UTC"}
+    return {"timezone": next(iter(names))} if len(names) == 1 and names <= available_timezones() else {}
 
 
 def _refuse_other(data: object) -> None:

@@ -16,10 +16,10 @@ from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.foreign import refuse_bytes
 from socialx.files.sources.positions.locations import Location, read_locations
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables import cells, propose, spec, table
+from socialx.files.sources.tables import cells, propose, spec, table, words
 from socialx.files.sources.tables.spec import Grid, TableSpec
 from socialx.files.store.head import FileHead, container, member_paths, read_head
-from socialx.files.store.ids import match_key
+from socialx.files.store.ids import casefolded_key, match_key
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES
 
@@ -70,9 +70,10 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> TableSpec:
         return _with_options(spec.load(request.table), request)
     if request.known_table and not said:
         known = _with_options(spec.parse(request.known_table, request.where), request)
-        if _fits(known, cells.sample(sources[0], known).names):
+        if _fits(known, cells.sample(sources[0], known).names, request.known_ids):
             return known
-    first, request = cells.sample(sources[0]), _with_features(request)
+    first = cells.sample(sources[0])
+    request = _with_features(request, first)
     proposal = propose.propose(first, request, _ids(request, first))
     if proposal.spec is None or not proposal.proved:
         if request.frame is None and _are_locations(request.data):
@@ -92,20 +93,24 @@ def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
     return replace(described, **more)
 
 
-def _with_features(request: ConvertOptions) -> ConvertOptions:
-    """Return the options, which ask for what the file to extend measures."""
+def _with_features(request: ConvertOptions, first: cells.Sample) -> ConvertOptions:
+    """Return the options with the columns of what the file to extend measures."""
     features = request.known_features
-    if len(features) > 1:
-        return replace(request, channel=request.channel or ",".join(features))
-    return replace(request, quantity=features[0]) if {*features} & {*QUANTITIES.values()} else request
+    columns = [[name for name in first.names if words.quantity(name) == feature] for feature in features]
+    if request.channel is None and features and all(len(names) == 1 for names in columns):
+        request = replace(request, channel=",".join(name for names in columns for name in names))
+    one = features[0] if len(features) == 1 and features[0] in QUANTITIES.values() else None
+    return replace(request, quantity=one or request.quantity)
 
 
-def _fits(described: TableSpec, names: Sequence[str]) -> bool:
-    """Return whether a table with columns called ``names`` is one that is described."""
+def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
+    """Return whether a table with columns ``names`` is one that is described; ids: those of the file."""
     texts = (described.time, described.sensor, described.lane, described.only, described.never)
     wanted = {name for part in texts for name in part} | {described.seconds, described.latitude} - {""}
-    forms = described.values.values()
-    return wanted <= {*names} and all(any(spec.read_name(form, name) for name in names) for form in forms)
+    labels = [[spec.read_name(form, name) for name in names] for form in described.values.values()]
+    sensors = {label[0] for part in labels for label in part if label and label[0]}
+    known = not sensors or bool({*map(casefolded_key, sensors)} & {*map(casefolded_key, ids)})
+    return wanted <= {*names} and all(map(any, labels)) and known
 
 
 def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
