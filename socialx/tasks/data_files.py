@@ -101,8 +101,11 @@ def convert(
     with subscribe(progress):
         request = as_request("convert", data, options)
         if dry_run:
-            kind_named = FileKind(CSV, "a table", None)
-            return Conversion(request.where, kind_named, None, None, None, None, (), None, (), describe(request))
+            described, questions = describe(request)
+            for question in questions:
+                note(question)
+            table = FileKind(CSV, "a table", None)
+            return Conversion(request.where, table, None, None, None, None, questions, None, (), described)
         return _convert(kind, request, output, options, validate=validate, overwrite=overwrite)
 
 

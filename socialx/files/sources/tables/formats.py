@@ -53,34 +53,34 @@ def table_files(head: FileHead) -> list[Path]:
     return [path for path in paths if not PROSE.fullmatch(path.name)]
 
 
-def describe(request: ConvertOptions) -> TableSpec:
-    """Return what the tables hold: as a file or the file to extend says, else as their head proves.
+def describe(request: ConvertOptions) -> tuple[TableSpec, tuple[Message, ...]]:
+    """Return what the tables hold, and the questions that keep it from being proved.
 
-    Raises SettingsError, with the command that reads the table, where nothing proves it.
+    A file of the user, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
     """
     return _describe(request, _sources(request)[0])
 
 
-def _describe(request: ConvertOptions, sources: Sequence[Any]) -> TableSpec:
+def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpec, tuple[Message, ...]]:
     said = [name for name in DESCRIBES if getattr(request, name)]
     if request.table is not None:
         if said:
             problem = f"{Argument('table', request.table)} says what {Argument(said[0])} says"
             raise SettingsError("", problem, "drop one of them")
-        return _with_options(spec.load(request.table), request)
+        return _with_options(spec.load(request.table), request), ()
     if request.known_table and not said:
         known = _with_options(spec.parse(request.known_table, request.where), request)
         if _fits(known, cells.sample(sources[0], known).names, request.known_ids):
-            return known
+            return known, ()
     first = cells.sample(sources[0])
     request = _with_features(request, first)
     proposal = propose.propose(first, request, _ids(request, first))
-    if proposal.spec is None or not proposal.proved:
-        if request.frame is None and _are_locations(request.data):
-            remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
-            raise SocialxError(request.data, "this is a table of positions, not of readings", remedy)
+    if proposal.questions and request.frame is None and _are_locations(request.data):
+        remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
+        raise SocialxError(request.data, "this is a table of positions, not of readings", remedy)
+    if proposal.spec is None:
         raise SettingsError.together(proposal.questions)
-    return proposal.spec
+    return proposal.spec, proposal.questions
 
 
 def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
@@ -145,7 +145,9 @@ def _are_locations(path: Path) -> bool:
 def _read(request: ConvertOptions) -> Contents:
     """Read the tables into memory."""
     sources, aside = _sources(request)
-    described = _describe(request, sources)
+    described, questions = _describe(request, sources)
+    if questions:
+        raise SettingsError.together(questions)
     grid = table.read(sources, described)
     return as_contents(grid, described, request, sources, aside)
 
