@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, SettingsError, SocialxError, counted, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.foreign import refuse_bytes
@@ -21,7 +21,7 @@ from socialx.files.sources.tables.spec import Grid, TableSpec
 from socialx.files.store.head import FileHead, container, member_paths, read_head
 from socialx.files.store.ids import casefolded_key, match_key
 from socialx.files.store.layout import Block
-from socialx.files.store.quantities import QUANTITIES
+from socialx.files.store.quantities import QUANTITIES, SPEED
 
 TITLE = "a table of any network, a column per sensor or a row per reading"
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)
@@ -87,7 +87,8 @@ def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
     """Return a description with what options say more: zone, unit, codes, first time and step."""
     more = {name: value for field, name in SETS.items() if (value := getattr(request, field)) is not None}
     if request.units is not None:
-        more["units"] = {**described.units, next(iter(described.features)): request.units}
+        feature = SPEED if SPEED in described.features else described.features[0]
+        more["units"] = {**described.units, feature: request.units}
     if request.round_times:
         more["round_s"] = request.step_s or described.step_s or 60
     return replace(described, **more)
