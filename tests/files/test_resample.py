@@ -228,7 +228,9 @@ def test_a_flow_is_a_sum_only_where_it_counts_the_vehicles_of_a_row(tmp_path: Pa
     frame.to_csv(tmp_path / "flow.csv")
     units = {"option": {"units": "veh/h"}, "of a row": {"units": "veh/1min"}}.get(said, {})
     output = tmp_path / "out.h5"
-    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, **units)
+    channel = "{sensor} (veh/h)" if said == "column" else "{sensor}"
+    more = {"resample": "5min", "without_positions": True, "quantity": "flow", "channel": channel, **units}
+    socialx.convert("auto", tmp_path / "flow.csv", output, **more)
     means = flows.reshape(120, 5, 2).mean(axis=1)
     expected = means if said in ("column", "option") else 5 * means
     store = open_store(output)
@@ -240,5 +242,7 @@ def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path:
     frame = pd.DataFrame({"A": 20}, pd.date_range("2024-03-04", periods=60, freq="2min", name="time"))
     frame.to_csv(tmp_path / "flow.csv")
     output = tmp_path / "out.h5"
-    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow")
+    socialx.convert(
+        "auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow", channel="A"
+    )
     assert (open_store(output).values == 50).all()

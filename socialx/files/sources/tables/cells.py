@@ -11,34 +11,20 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.errors import SocialxError, in_short
+from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.core.progress import work
-from socialx.files.sources.tables.spec import TableSpec
-from socialx.files.store.head import (
-    GZIP,
-    HDF5,
-    LINE_BYTES,
-    NPY,
-    PACKED,
-    PARQUET,
-    UNREADABLE,
-    UTF16,
-    ZIP,
-    container,
-    first_bytes,
-    open_io,
-    unpack,
-)
+from socialx.files.sources.tables.spec import EITHER, TableSpec
+from socialx.files.store.head import GZIP, LINE_BYTES, UNREADABLE, UTF16, ZIP, container, open_io, read_head, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,15 +35,11 @@ FRAME = "the frame"  # in messages
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 SEPARATORS = ";\t|^~,"
-# Encodings in the order in which they are tried; the last ones fit many texts that are written otherwise.
-ENCODINGS = ("utf-8-sig", "cp1252", "cp932", "cp949", "gb18030")
+ENCODINGS = ("utf-8-sig", "cp1252", "cp932", "cp949", "gb18030")  # in the order in which they are tried
 MARK = b"\xef\xbb\xbf"
-PIECE_BYTES = 1 << 22  # of a text, parsed at once
-BLANK_BYTES = 1 << 26  # of consecutive blank lines
-OBJECTS = 4096  # of JSON, parsed at once
-SAMPLE_ROWS, SAMPLE_CELLS, SAMPLE_BYTES = 2000, 1 << 19, 1 << 25
-TAIL_BYTES, TAIL_LINES = 1 << 16, 10
-JSON_BYTES = 1 << 28  # of an array
+PIECE_BYTES, BLANK_BYTES, JSON_BYTES = 1 << 22, 1 << 26, 1 << 28  # of a text at once; of blank lines; of an array
+BATCH, OBJECTS = 1 << 14, 4096  # rows of Arrow, and objects of JSON, at once
+SAMPLE_ROWS, SAMPLE_CELLS, TAIL_BYTES, TAIL_LINES = 2000, 1 << 19, 1 << 16, 10
 UNPACKED_BYTES, PACKED_RATIO, SMALL_BYTES, SHEET_CELLS = 1 << 29, 50, 1 << 25, 1 << 24  # of a workbook
 PARQUET_CELLS, CELLS_OF_BYTE = 1 << 24, 20  # readings take a byte or two, and hundreds of equal cells one
 AS_CSV = "save the table as CSV"
@@ -66,10 +48,7 @@ MAKE_AGAIN = "make the file again"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of a table: a column of texts (or times) for each that was asked for, and numbers float32 [t,K].
-
-    name: returns what messages call a row, such as ``line 7``.
-    """
+    """Rows of a table: columns of texts or times, and numbers float32 [t,K]; name: returns ``line 7`` for a row."""
 
     texts: list[pa.Array]
     numbers: np.ndarray
@@ -78,9 +57,9 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An opened table: ``where`` in messages, and the names of its columns.
+    """An opened table: ``where`` in messages, the names of its columns, and about how many rows it has, if known.
 
-    walk: takes the numbers of columns of texts and of numbers, and yields Rows.  rows: about how many; None if unknown.
+    walk: takes the indices of columns of texts and of numbers, and yields Rows.
     """
 
     where: Any
@@ -91,12 +70,11 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The first rows of a table as texts, by which a description is proposed.
+    """The first rows of a table as texts, at most 2,000, by which a description is proposed.
 
-    kind: text, json, parquet, excel or frame.  rows: at most 2,000, of as many cells as they have.  lines, tail: of a
-    text as it is written, the first ones (with those above the header) and, unless packed, the last ten.
-    typed: what a column holds by its type (time, number, text), where columns have types.  zone: of typed times.
-    guessed: whether the encoding may as well be another.
+    kind: text, json, parquet, excel or frame.  lines, tail: of a text as it is written, the first ones (with those
+    above the header) and, unless packed, the last ten.  guessed: whether the encoding may as well be another.  zone: of
+    typed times, empty if they have none.
     """
 
     where: Any
@@ -108,128 +86,96 @@ class Sample:
     separator: str = ""
     encoding: str = ""
     guessed: bool = False
-    skip: int = 0
-    typed: tuple[str, ...] = ()
     zone: str = ""
-    sheets: tuple[str, ...] = ()
-
-    def column(self, name: str) -> list[str]:
-        """Return the cells of a column, without those that say nothing."""
-        at = self.names.index(name)
-        return [row[at] for row in self.rows if at < len(row) and row[at] not in ABSENT]
-
-
-def open_tables(source: Source, spec: TableSpec) -> list[Table]:
-    """Return the tables of a file or frame: one, or a sheet of a workbook each. Raises SocialxError for no table."""
-    kind = table_kind(source)
-    if kind == "text":
-        return [_open_text(source, spec)]
-    if kind == "json":
-        return [_open_json(source, spec)]
-    if kind == "parquet":
-        return [_open_parquet(source, spec)]
-    if kind == "frame":
-        return [_open_arrow(FRAME, as_arrow(source), spec)]
-    return [_open_sheet(source, name, rows, spec) for name, rows in read_workbook(source).items() if rows]
 
 
 def table_kind(source: Source) -> str:
     """Return text, json, parquet, excel or frame. Raises SocialxError for a folder, and for a file of another kind."""
     if not isinstance(source, Path):
         return "frame"
-    first = first_bytes(source, "name a file with a table")
-    if first.startswith(PARQUET):
-        return "parquet"
-    if first.startswith(ZIP) and source.suffix.lower() in (".xlsx", ".xlsm"):
-        return "excel"
-    packed = [said for magic, said in PACKED.items() if first.startswith(magic) and magic not in (GZIP, *UTF16)]
-    if packed or first.startswith((HDF5, NPY)):
-        kind, remedy = packed[0] if packed else ("no table", "convert it by its own format")
-        raise SocialxError(source, f"the file is {kind}", remedy)
+    head = read_head(source, "name a file with a table")
+    if head.kind in ("parquet", "excel"):
+        return head.kind
+    if head.kind != "text":
+        raise SocialxError(source, f"this is no table, but {head.kind}", "name a file with a table in it")
     with _reading(source), unpack(source) as stream:
         begin = stream.read(4096).removeprefix(MARK).lstrip()
     return "json" if begin.startswith((b"{", b"[")) else "text"
 
 
+def open_tables(source: Source, spec: TableSpec) -> list[Table]:
+    """Return the tables of a file or frame: one, or one for each sheet of a workbook. Raises SocialxError for none."""
+    kind = table_kind(source)
+    if kind == "excel":
+        sheets = read_workbook(source)
+        return [_open_sheet(f"{source}, sheet {name}" if name else source, rows, spec) for name, rows in sheets.items()]
+    if kind == "text":
+        text = _open_text(source, spec)
+        return [Table(source, text.names, text.walk, text.rows)]
+    return [{"json": _open_json, "parquet": _open_parquet, "frame": _open_frame}[kind](source, spec)]
+
+
 def sample(source: Source, spec: TableSpec | None = None) -> Sample:
     """Return the first rows of a file or frame; spec: how its text is written, where that is known already."""
-    kind = table_kind(source)
-    plain = spec or TableSpec({"flow": "-"}, ("-",))
+    kind, spec = table_kind(source), spec or TableSpec({"flow": "-"}, ("-",))
     if kind == "text":
-        return _sample_text(source, plain)
-    tables = open_tables(source, plain)
-    zone, typed = "", ()
-    if kind in ("frame", "parquet"):
-        import pyarrow as pa
-        from pyarrow.parquet import read_schema
-
-        schema = as_arrow(source).schema if kind == "frame" else read_schema(source)
-        kinds = [kind.type for kind in schema]
-        zone = next((one.tz for one in kinds if pa.types.is_timestamp(one) and one.tz), "")
-        typed = tuple(_type_name(one) for one in kinds)
-    if not tables:
-        raise SocialxError(source, "the workbook holds no cells", "name another file")
+        text = _open_text(source, spec)
+        most = _most_rows(text.names)
+        rows = tuple(tuple(_split(line, text.mark)) for line in text.lines[text.first - 1 :][:most] if line.strip())
+        guessed = not spec.encoding and text.encoding in ENCODINGS[2:]
+        lines, tail = tuple(text.lines[: text.first + most]), tuple(text.tail())
+        return Sample(source, kind, tuple(text.names), rows, lines, tail, text.mark, text.encoding, guessed)
+    tables = open_tables(source, spec)
     table = max(tables, key=lambda one: (one.rows or 0) * len(one.names))  # of a workbook, whose first may be a cover
-    count, rows = len(table.names), list[tuple[str, ...]]()
-    most = _most_rows(count)
-    for piece in table.walk(range(count), []):
-        cells = [as_texts(column.slice(0, most - len(rows))) for column in piece.texts]
-        rows += zip(*cells, strict=True)
-        if len(rows) >= most:
+    cells, most, zones = list[tuple[str, ...]](), _most_rows(table.names), list[str]()
+    for piece in table.walk(range(len(table.names)), []):
+        zones += [zone for column in piece.texts if (zone := getattr(column.type, "tz", None))]
+        cells += zip(*(as_texts(column.slice(0, most - len(cells))) for column in piece.texts), strict=True)
+        if len(cells) >= most:
             break
-    sheets = tuple(str(one.where) for one in tables) if kind == "excel" else ()
-    where, names = (source if kind != "frame" else FRAME), tuple(table.names)
-    return Sample(where, kind, names, tuple(rows), skip=plain.skip, typed=typed, zone=zone, sheets=sheets)
+    where, zone = source if kind != "frame" else FRAME, next(iter(zones), "")
+    return Sample(where, kind, tuple(table.names), tuple(cells), zone=zone)
 
 
-def _most_rows(columns: int) -> int:
-    return max(50, min(SAMPLE_ROWS, SAMPLE_CELLS // max(columns, 1)))
-
-
-def _type_name(kind: pa.DataType) -> str:
-    import pyarrow as pa
-
-    if pa.types.is_temporal(kind):
-        return "time"
-    return "number" if pa.types.is_integer(kind) or pa.types.is_floating(kind) else "text"
+def _most_rows(names: Sequence[str]) -> int:
+    return max(50, min(SAMPLE_ROWS, SAMPLE_CELLS // max(len(names), 1)))
 
 
 # A text: pieces of whole lines, parsed by Arrow; where that fails, as texts, and then row by row to name the line.
 
 
-def find_encoding(path: Path) -> tuple[str, bool]:
-    """Return the encoding of a text, and whether it is guessed. Raises SocialxError where none fits its beginning."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise SocialxError for what reading a damaged file raises, or a text in another encoding."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        problem = f"the text is not written in {error.encoding} (byte {error.object[error.start]:#04x})"
+        raise SocialxError(path, problem, "save it as UTF-8, or describe its encoding") from None
+    except UNREADABLE as error:
+        raise SocialxError(path, f"the file cannot be read to its end ({in_short(error)})", MAKE_AGAIN) from None
+
+
+def find_encoding(path: Path) -> str:
+    """Return the encoding of a text by its beginning. Raises SocialxError where none fits."""
     with _reading(path), unpack(path) as stream:
         begin = stream.read(PIECE_BYTES)
     if begin.startswith(UTF16):
-        return "utf-16", False
+        return "utf-16"
     begin = begin[: begin.rfind(b"\n") + 1] or begin  # a letter may be cut
     for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
             begin.decode(encoding)
-            return encoding, encoding not in ENCODINGS[:2]
+            return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
     raise SocialxError(path, "the file is neither a text in UTF-8 nor in another known encoding", "save it as UTF-8")
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except UNREADABLE as error:
-        if isinstance(error, UnicodeDecodeError):
-            problem = f"the text is not written in {error.encoding} (byte {error.object[error.start]:#04x})"
-            raise SocialxError(path, problem, "save it as UTF-8, or describe its encoding") from None
-        raise SocialxError(path, f"the file cannot be read to its end ({in_short(error)})", MAKE_AGAIN) from None
-
-
-def _lines(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
+def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, whole lines in UTF-8), about 4 MiB at once. Raises SocialxError for an endless
     line, for many blank ones, and for a damaged file.
     """
     with _reading(path), unpack(path) as stream:
-        text: IO[Any] = stream
-        if encoding not in ("utf-8", "utf-8-sig") or not _has_newlines(path):
-            text = io.TextIOWrapper(stream, encoding)
+        text: IO[Any] = stream if encoding == "utf-8-sig" else io.TextIOWrapper(stream, encoding)
         line, blank = 1, 0
         while piece := text.read(PIECE_BYTES) + (rest := text.readline(LINE_BYTES)):
             piece = piece if isinstance(piece, bytes) else piece.encode()
@@ -242,21 +188,13 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
             line += piece.count(b"\n")
 
 
-def _has_newlines(path: Path) -> bool:
-    """Return whether lines end in newlines, and not in carriage returns alone."""
-    with unpack(path) as stream:
-        begin = stream.read(PIECE_BYTES)
-    return b"\n" in begin or b"\r" not in begin
-
-
 def find_separator(lines: Sequence[str]) -> str:
-    """Return the sign that stands equally often in most of the lines, a comma if there is none."""
-    best, score = ",", 0.0
+    """Return the sign by which most of the lines have equally many cells, a comma if there is none."""
+    best, score = ",", (0, 0)
     for mark in SEPARATORS:
-        counts = Counter(len(next(csv.reader([line], delimiter=mark), [])) for line in lines)
-        cells, times = max(counts.items(), key=lambda pair: (pair[1] * (pair[0] > 1), pair[0]), default=(0, 0))
-        if cells > 1 and times * (1 + cells / 1e6) > score:
-            best, score = mark, times * (1 + cells / 1e6)
+        counts = Counter(len(_split(line, mark)) for line in lines)
+        found = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
+        best, score = (mark, found) if found > score else (best, score)
     return best
 
 
@@ -269,163 +207,121 @@ def _split(line: str, mark: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """A text: where its first row begins, the separator, the sign of decimals, and the names of its columns."""
+    """A text: its separator, names of columns, first lines, the number of the line with the first row, and rows."""
 
     path: Path
     spec: TableSpec
     encoding: str
     mark: str
     names: list[str]
-    first: int  # the line of the first row
+    lines: list[str]
+    first: int
+    rows: float | None
 
     def walk(self, texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
         with work(f"reading {self.path.name}", container(self.path).stat().st_size, "B") as bar:
-            for line, whole in _lines(self.path, self.encoding):
+            for line, whole in _pieces(self.path, self.encoding):
+                above = max(0, self.first - line)
+                piece = (whole.split(b"\n", above) + [b""] * above)[above] if above else whole
+                if not piece.isspace() and piece:
+                    yield self._parse(piece, line + above, texts, numbers)
                 bar.advance(len(whole))
-                piece = whole
-                if line < self.first:
-                    lines = whole.split(b"\n", self.first - line)
-                    piece = lines[-1] if len(lines) > self.first - line else b""
-                if piece and not piece.isspace():
-                    yield self._parse(piece, max(line, self.first), texts, numbers)
+
+    def tail(self) -> list[str]:
+        """Return the last filled lines; none of a text that is packed, or in which a letter takes two bytes."""
+        if self.rows is None or self.encoding == "utf-16":
+            return []
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - TAIL_BYTES))
+            lines = [line.decode(self.encoding, "replace") for line in file.read().splitlines()]
+        return [line for line in lines if line.strip()][-TAIL_LINES:]
 
     def _parse(self, piece: bytes, line: int, texts: Sequence[int], numbers: Sequence[int]) -> Rows:
         """Return the rows of whole lines: by Arrow, with numbers as such, else as texts, else row by row."""
         import pyarrow as pa
 
-        name = partial(self._line, piece, line)
+        signs = self.spec.decimal, self.spec.thousands
         if MARK not in piece:  # which Arrow drops inside a text
             for typed in (True, False)[bool(self.spec.thousands) :]:
                 with suppress(pa.ArrowInvalid, _WrongCell):
                     columns = self._columns(piece, texts, numbers, typed)
-                    return Rows(columns[: len(texts)], self._matrix(columns[len(texts) :]), name)
-        cells, lines = self._by_row(piece, line, texts, numbers)
+                    matrix = as_matrix(columns[len(texts) :], *signs)
+                    return Rows(columns[: len(texts)], matrix, partial(self._line, piece, line))
+        lines, cells = self._by_row(piece, line, (*texts, *numbers))
         columns = [pa.array(column, pa.string()) for column in cells]
-        try:
-            parsed = self._matrix(columns[len(texts) :])
-        except _WrongCell as error:
-            refuse_cell(self.path, f"line {lines[error.row]}", self.names[numbers[error.column]], error.cell)
-        return Rows(columns[: len(texts)], parsed, lambda row: f"line {lines[row]}")
+        called = [self.names[column] for column in numbers]
+        return _rows(self.path, columns, len(texts), called, signs, lambda row: f"line {lines[row]}")
 
     def _columns(self, piece: bytes, texts: Sequence[int], numbers: Sequence[int], typed: bool) -> list[pa.Array]:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         called = list(map(str, range(len(self.names))))
-        wanted = [called[column] for column in (*texts, *numbers)]
         kinds = dict.fromkeys(called, pa.string())
-        kinds |= {called[column]: pa.float32() if typed and column not in texts else pa.string() for column in numbers}
+        kinds |= {called[column]: pa.float32() for column in numbers if typed and column not in texts}
         read = arrow.ReadOptions(use_threads=False, block_size=len(piece) + 1, column_names=called)
-        parse = arrow.ParseOptions(delimiter=self.mark)
         convert = arrow.ConvertOptions(
             column_types=kinds,
-            include_columns=wanted,
+            include_columns=[called[column] for column in (*texts, *numbers)],
             null_values=ABSENT,
             strings_can_be_null=False,
             decimal_point=self.spec.decimal,
         )
-        batch = arrow.read_csv(pa.py_buffer(piece), read, parse, convert).combine_chunks().to_batches()[0]
-        return list(batch.columns)
+        table = arrow.read_csv(pa.py_buffer(piece), read, arrow.ParseOptions(delimiter=self.mark), convert)
+        return list(table.combine_chunks().to_batches()[0].columns)
 
-    def _matrix(self, columns: list[pa.Array]) -> np.ndarray:
-        return as_matrix(columns, self.spec.decimal, self.spec.thousands)
-
-    def _by_row(
-        self, piece: bytes, line: int, texts: Sequence[int], numbers: Sequence[int]
-    ) -> tuple[list[list[str]], list[int]]:
-        """Return the cells by column, and the line of each row. Raises for a row with other than the usual cells."""
-        wanted, width = (*texts, *numbers), len(self.names)
+    def _by_row(self, piece: bytes, line: int, wanted: Sequence[int]) -> tuple[list[int], list[list[str]]]:
+        """Return the line of each row, and the cells by column. Raises for a row with other than the usual cells."""
         columns: list[list[str]] = [[] for _ in wanted]
-        lines, left_out = list[int](), [(self.names.index(name), text) for name, text in self.spec.never.items()]
+        left_out = [(self.names.index(name), {*text.split(EITHER)}) for name, text in self.spec.never.items()]
+        lines = list[int]()
         with _reading(self.path):
-            rows = csv.reader(piece.decode("utf-8").splitlines(), delimiter=self.mark)
-            try:
-                for cells in rows:
-                    if not any(cell.strip() for cell in cells):
-                        continue
-                    at = line + rows.line_num - 1
-                    if len(cells) != width:
-                        if any(column < len(cells) and cells[column].strip() == text for column, text in left_out):
-                            continue
-                        problem = f"line {at} has {len(cells)} cells, not {width}"
-                        raise SocialxError(self.path, problem, "correct the line")
-                    lines.append(at)
-                    for column, index in zip(columns, wanted, strict=True):
-                        column.append(cells[index].strip())
-            except csv.Error as error:
-                raise SocialxError(self.path, f"line {line + rows.line_num - 1}: {error}", "correct it") from None
-        return columns, lines
+            rows = csv.reader([text.decode("utf-8") for text in piece.splitlines()], delimiter=self.mark)
+        try:
+            for cells in rows:
+                at, cells = line + rows.line_num - 1, [cell.strip() for cell in cells]
+                if not any(cells) or any({*cells[column : column + 1]} & texts for column, texts in left_out):
+                    continue
+                if len(cells) != len(self.names):
+                    problem = f"line {at} has {len(cells)} cells, not {len(self.names)}"
+                    raise SocialxError(self.path, problem, "correct the line")
+                lines.append(at)
+                for column, index in zip(columns, wanted, strict=True):
+                    column.append(cells[index])
+        except csv.Error as error:
+            raise SocialxError(self.path, f"line {line + rows.line_num - 1}: {error}", "correct the line") from None
+        return lines, columns
 
     def _line(self, piece: bytes, line: int, row: int) -> str:
         filled = (number for number, text in enumerate(piece.splitlines(), line) if text.strip())
         return f"line {next(islice(filled, row, None), line)}"
 
 
-def _open_text(path: Path, spec: TableSpec) -> Table:
-    encoding = spec.encoding or find_encoding(path)[0]
-    count, header, second = 0, "", ""
-    size = 0
-    for _, piece in islice(_lines(path, encoding), 1 if spec.skip < 1000 else None):
-        lines = piece.decode("utf-8", "replace").splitlines()
-        filled = [(number, line) for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
-        (count, header), (_, second) = (filled[:2] + [(0, "")] * 2)[:2]
-        size = len(piece) / max(1, len(lines))
-    if not header:
-        raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
-    mark = spec.separator or find_separator([line for _, line in filled[:50]])
-    names, first = _split(header, mark), count + 1
-    headless = bool(spec.names) or (bool(spec.start) and not spec.time and not spec.seconds and _is_numbers(names))
-    if headless:
-        width = len(names)
-        names = [*spec.names, *(f"column {number}" for number in range(len(spec.names) + 1, width + 1))][:width]
-        first = count
-    elif second and len(cells := _split(second, mark)) == len(names) + 1 and not spec.names:
-        names = ["", *names] if cells[-1] else [*names, ""]  # R and pandas leave the name of an index out
-    with suppress(OSError):
-        rows = container(path).stat().st_size / max(size, 1)
-        text = _Text(path, spec, encoding, mark, names, first)
-        packed = first_bytes(path, "").startswith((GZIP, ZIP)) or container(path) != path
-        return Table(path, names, text.walk, None if packed else rows)
-    raise SocialxError(path, "the file is no longer there", "name another file")
-
-
-def _is_numbers(cells: Sequence[str]) -> bool:
-    return all(cell in ABSENT or NUMBER.fullmatch(cell.replace(",", ".")) for cell in cells)
-
-
-def _sample_text(path: Path, spec: TableSpec) -> Sample:
-    encoding, guessed = (spec.encoding, False) if spec.encoding else find_encoding(path)
-    lines = list[str]()
-    for _, piece in _lines(path, encoding):
-        lines += piece.decode("utf-8", "replace").splitlines()
-        if len(lines) > SAMPLE_ROWS or sum(map(len, lines[-1:])) * SAMPLE_ROWS > SAMPLE_BYTES:
+def _open_text(path: Path, spec: TableSpec) -> _Text:
+    encoding = spec.encoding or find_encoding(path)
+    size, lines, filled = 0, list[str](), list[int]()
+    for _, piece in _pieces(path, encoding):
+        size, lines = size + len(piece), lines + [text.decode("utf-8", "replace") for text in piece.splitlines()]
+        filled = [number for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
+        if filled:
             break
-    filled = [line for line in lines if line.strip()]
-    body = [line for line in lines[spec.skip :] if line.strip()]
-    if not body:
+    if not filled:
         raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
-    mark = spec.separator or find_separator(body[:50])
-    names = list(spec.names) or _split(body[0], mark)
-    most = _most_rows(len(names))
-    rows = tuple(tuple(_split(line, mark)) for line in body[not spec.names :][:most])
-    if rows and len(rows[0]) == len(names) + 1 and rows[0][-1] and not spec.names:
-        names = ["", *names]
-    tail = tuple(_tail(path, encoding)) if len(lines) > most else tuple(filled[-TAIL_LINES:])
-    head = tuple(lines[: most + spec.skip + 1])
-    return Sample(path, "text", tuple(names), rows, head, tail, mark, encoding, guessed, spec.skip)
+    mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
+    names, first = _split(lines[filled[0] - 1], mark), filled[0] + 1
+    second = _split(lines[filled[1] - 1], mark) if len(filled) > 1 else names
+    numbers = all(cell in ABSENT or NUMBER.fullmatch(cell.replace(",", ".")) for cell in names)
+    if spec.names or (numbers and spec.step_s and not (spec.time or spec.sensor or spec.seconds)):
+        first = filled[0]
+        names = [*spec.names, *map(str, range(len(spec.names), len(names)))][: len(names)]
+    elif len(second) == len(names) + 1:  # pandas and R leave the name of an index out
+        names = ["", *names] if second[-1] else [*names, ""]
+    packed = container(path) != path or read_head(path).first.startswith((GZIP, ZIP))
+    rows = None if packed else path.stat().st_size * len(lines) / max(size, 1)
+    return _Text(path, spec, encoding, mark, names, lines, first, rows)
 
 
-def _tail(path: Path, encoding: str) -> list[str]:
-    """Return the last filled lines of a text that is not packed and in which a letter is a byte or so."""
-    if container(path) != path or first_bytes(path, "").startswith((GZIP, ZIP)) or encoding == "utf-16":
-        return []
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        lines = file.read().decode(encoding, "replace").splitlines()[1:]
-    return [line for line in lines if line.strip()][-TAIL_LINES:]
-
-
-# Numbers of any type.
+# Numbers and texts of columns of any type.
 
 
 class _WrongCell(Exception):
@@ -434,6 +330,24 @@ class _WrongCell(Exception):
     def __init__(self, row: int, column: int, cell: str) -> None:
         super().__init__(cell)
         self.row, self.column, self.cell = row, column, cell
+
+
+def _rows(
+    where: object,
+    columns: list[pa.Array],
+    texts: int,
+    names: Sequence[str],
+    signs: tuple[str, str],
+    called: Callable[[int], str],
+) -> Rows:
+    """Return columns, ``texts`` first, as Rows. Raises SocialxError for a cell that is no number."""
+    try:
+        return Rows(columns[:texts], as_matrix(columns[texts:], *signs), called)
+    except _WrongCell as wrong:
+        name = names[wrong.column]
+        problem = f"{called(wrong.row)}, column {name[:40]!a} is {wrong.cell[:40]!a}, not a number"
+        helps = f"correct it, leave it empty if missing, or leave the column out with {Argument('drop', name)}"
+        raise SocialxError(where, problem, helps) from None
 
 
 def as_matrix(columns: Sequence[pa.Array], decimal: str = ".", thousands: str = "") -> np.ndarray:
@@ -445,8 +359,8 @@ def as_matrix(columns: Sequence[pa.Array], decimal: str = ".", thousands: str = 
     arrays = [_as_numbers(column, index, decimal, thousands) for index, column in enumerate(columns)]
     batch = pa.RecordBatch.from_arrays(arrays, list(map(str, range(len(arrays)))))
     numbers = batch.to_tensor(null_to_nan=True).to_numpy()
-    if np.isinf(numbers).any():
-        row, column = map(int, np.argwhere(np.isinf(numbers))[0])
+    if (infinite := np.isinf(numbers)).any():
+        row, column = map(int, np.argwhere(infinite)[0])
         raise _WrongCell(row, column, str(columns[column][row].as_py()))
     return numbers
 
@@ -456,48 +370,33 @@ def _as_numbers(column: pa.Array, index: int, decimal: str, thousands: str) -> p
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.type == pa.float32():
-        return column
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        if pa.types.is_temporal(column.type) or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if pa.types.is_temporal(kind) or pa.types.is_boolean(kind) or pa.types.is_nested(kind):
             raise _WrongCell(0, index, str(column[0].as_py()))
-        wide = column if pa.types.is_floating(column.type) or pa.types.is_null(column.type) else column.cast("float64")
-        return wide.cast(pa.float32(), safe=False)
+        return column if kind == pa.float32() else column.cast(pa.float64(), safe=False).cast(pa.float32(), safe=False)
     text = pc.utf8_trim_whitespace(column)
     if thousands:
         group, rest = re.escape(thousands), re.escape(decimal)
         grouped = pc.match_substring_regex(text, rf"^[+-]?[0-9]{{1,3}}({group}[0-9]{{3}})+({rest}[0-9]*)?$")
         text = pc.if_else(grouped, pc.replace_substring(text, thousands, ""), text)
-    if decimal != ".":
-        other = pc.match_substring(text, ".")
-        text = pc.if_else(other, pc.binary_join_element_wise(text, "x", ""), pc.replace_substring(text, decimal, "."))
+    if decimal != ".":  # and then a point is none
+        text = pc.replace_substring(pc.replace_substring(text, ".", "x"), decimal, ".")
     text = pc.replace_substring_regex(text, r"^\+([0-9.])", r"\1")
     text = pc.if_else(pc.is_in(text, pa.array(ABSENT, text.type)), None, text)
     try:
         return text.cast(pa.float32())
     except pa.ArrowInvalid:
-        cells = text.to_pylist()
-        row = next((row for row, cell in enumerate(cells) if cell is not None and not NUMBER.fullmatch(cell)), 0)
+        row = next((row for row, cell in enumerate(text.to_pylist()) if cell and not NUMBER.fullmatch(cell)), 0)
         raise _WrongCell(row, index, str(column[row].as_py())) from None
-
-
-def refuse_cell(where: object, row: str, column: str, cell: str) -> NoReturn:
-    """Raise SocialxError for a cell that is no number; row: its name, such as ``line 7``."""
-    problem = f"{row}, column {column[:40]!a} is {cell[:40]!a}, not a number"
-    raise SocialxError(where, problem, "correct it, or leave it empty if missing")
-
-
-# Typed columns: texts of them, and tables of Arrow.
 
 
 def distinct(column: pa.Array) -> tuple[list[str], np.ndarray]:
     """Return the distinct texts of a column of any type, and for each row the number of its text, int64 [t]."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     encoded = column.dictionary_encode(null_encoding="encode")
     return as_texts(encoded.dictionary), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
@@ -508,16 +407,54 @@ def as_texts(column: pa.Array) -> list[str]:
     import pyarrow.compute as pc
 
     kind = column.type
+    if pa.types.is_nested(kind):
+        return [""] * len(column)
     if pa.types.is_timestamp(kind):
-        seconds = column.cast(pa.timestamp("s", kind.tz), safe=False)
-        texts = pc.strftime(seconds.cast(pa.timestamp("s")), f"%Y-%m-%d %H:%M:%S{'Z' if kind.tz else ''}")
-        return ["" if text is None else text for text in texts.to_pylist()]
-    cells = column.to_pylist()
-    if pa.types.is_floating(kind):
-        return [
-            "" if cell is None or cell != cell else f"{cell:.0f}" if cell % 1 == 0 else repr(cell) for cell in cells
-        ]
-    return ["" if cell is None else str(cell).strip() for cell in cells]
+        whole = column.cast(pa.timestamp("s", kind.tz), safe=False).cast(pa.timestamp("s"))
+        column = pc.strftime(whole, f"%Y-%m-%d %H:%M:%S{'Z' if kind.tz else ''}")
+    elif pa.types.is_floating(kind):
+        known = (None if cell != cell else cell for cell in column.to_pylist())  # NaN
+        return ["" if cell is None else f"{cell:.0f}" if cell % 1 == 0 else repr(cell) for cell in known]
+    return ["" if cell is None else str(cell).strip() for cell in column.to_pylist()]
+
+
+# Typed tables, of JSON and workbooks too, whose cells become texts.
+
+
+def _typed(
+    where: object,
+    names: Sequence[str],
+    batches: Callable[[list[int]], Iterable[pa.RecordBatch]],
+    spec: TableSpec,
+    rows: float | None = None,
+    first: int = 1,
+) -> Table:
+    """Return a table of batches; batches: returns these with the columns of the given indices, in their order."""
+    names = [*spec.names, *names[len(spec.names) :]]
+
+    def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
+        wanted = [*dict.fromkeys((*texts, *numbers))]
+        places = [*map({column: place for place, column in enumerate(wanted)}.get, (*texts, *numbers))]
+        called, begin = [names[column] for column in numbers], first
+        for batch in batches(wanted):
+            name = lambda row, begin=begin: f"row {begin + row}"  # noqa: E731
+            columns = [batch.column(place) for place in places]
+            yield _rows(where, columns, len(texts), called, (spec.decimal, spec.thousands), name)
+            begin += batch.num_rows
+
+    return Table(where, names, walk, rows)
+
+
+def _strings(columns: Iterable[Iterable[str]]) -> pa.Table:
+    import pyarrow as pa
+
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return pa.Table.from_arrays(arrays, list(map(str, range(len(arrays)))))
+
+
+def _open_frame(frame: Source, spec: TableSpec) -> Table:
+    table = as_arrow(frame)
+    return _typed(FRAME, table.column_names, lambda c: table.select(c).to_batches(BATCH), spec, table.num_rows)
 
 
 def as_arrow(frame: Any) -> pa.Table:
@@ -525,68 +462,26 @@ def as_arrow(frame: Any) -> pa.Table:
     import pandas as pd
     import pyarrow as pa
 
-    if isinstance(frame, pa.RecordBatchReader):
-        return frame.read_all()
     if isinstance(frame, pa.Table):
         return frame
-    if isinstance(frame, pd.Series):
-        frame = frame.to_frame()
     if not isinstance(frame, pd.DataFrame):
         remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
         raise SocialxError(FRAME, f"{type(frame).__name__} is no file and no frame", remedy)
-    names = ["_".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
-    frame = frame.set_axis(names, axis=1)
+    frame = frame.set_axis(["_".join(map(str, n)) if isinstance(n, tuple) else str(n) for n in frame.columns], axis=1)
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
-    plain = frame.index.nlevels == 1 and frame.index.name is None
-    if not plain or not pd.api.types.is_integer_dtype(frame.index.dtype):  # which only counts rows
-        called = ["time" if isinstance(frame.index, pd.DatetimeIndex) else "sensor"] if plain else None
-        frame = frame.reset_index(names=called) if called else frame.reset_index()
-    if twice := [name for name, count in Counter(map(str, frame.columns)).items() if count > 1]:
-        raise SocialxError(FRAME, f"{len(twice)} of the columns repeat", "keep one of each", sample=twice)
+    if frame.index.nlevels == 1 and frame.index.name is None:
+        if not pd.api.types.is_integer_dtype(frame.index.dtype):  # which only counts rows
+            frame = frame.reset_index(names="time" if isinstance(frame.index, pd.DatetimeIndex) else "sensor")
+    elif twice := {*map(str, frame.index.names)} & {*frame.columns}:
+        raise SocialxError(FRAME, f"the index and a column are both {min(twice)!r}", "rename one of them")
+    else:
+        frame = frame.reset_index()
     try:
-        return pa.Table.from_pandas(frame.set_axis(map(str, frame.columns), axis=1), preserve_index=False)
+        return pa.Table.from_pandas(frame.set_axis([str(name) for name in frame.columns], axis=1), preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = f"some cells are no numbers, texts or times, or of several kinds ({in_short(error)})"
         raise SocialxError(FRAME, kinds, "give numbers, and NaN where nothing was read") from None
-
-
-def _rows_of(
-    where: object,
-    batches: Iterator[pa.RecordBatch],
-    names: list[str],
-    spec: TableSpec,
-    texts: Sequence[int],
-    numbers: Sequence[int],
-    row_word: str = "row",
-) -> Iterator[Rows]:
-    """Yield the rows of batches with all columns, counted from 1."""
-    begin = 1
-    for batch in batches:
-        try:
-            matrix = as_matrix([batch.column(column) for column in numbers], spec.decimal, spec.thousands)
-        except _WrongCell as error:
-            refuse_cell(where, f"{row_word} {begin + error.row}", names[numbers[error.column]], error.cell)
-        first = begin
-        yield Rows(
-            [batch.column(column) for column in texts], matrix, lambda row, first=first: f"{row_word} {first + row}"
-        )
-        begin += batch.num_rows
-
-
-def _open_arrow(where: object, table: pa.Table, spec: TableSpec, row_word: str = "row") -> Table:
-    names = list(spec.names) or table.column_names
-
-    def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
-        wanted = [*dict.fromkeys((*texts, *numbers))]
-        places = {column: place for place, column in enumerate(wanted)}
-        batches = iter(table.select(wanted).to_batches(1 << 16))
-        picked = [names[column] for column in wanted]
-        yield from _rows_of(
-            where, batches, picked, spec, [places[c] for c in texts], [places[c] for c in numbers], row_word
-        )
-
-    return Table(where, names, walk, table.num_rows)
 
 
 def _open_parquet(path: Path, spec: TableSpec) -> Table:
@@ -600,80 +495,54 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
     except (*UNREADABLE, pa.ArrowException) as error:
         problem = f"the parquet file cannot be read ({in_short(error, 120)})"
         raise SocialxError(path, problem, "write it again") from None
-    cells = count * len(schema.names)
-    if cells > max(PARQUET_CELLS, CELLS_OF_BYTE * container(path).stat().st_size):
-        size = container(path).stat().st_size
+    cells, size = count * len(schema.names), container(path).stat().st_size
+    if cells > max(PARQUET_CELLS, CELLS_OF_BYTE * size):
         raise SocialxError(path, f"the file has {cells:,} cells in {size:,} bytes, too many for observations", AS_CSV)
-    index = {f"__index_level_{level}__" for level in range(9)}
-    names = [
-        ("time" if pa.types.is_temporal(kind.type) else "sensor") if kind.name in index else kind.name
-        for kind in schema
-    ]
 
-    def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
-        wanted = [*dict.fromkeys((*texts, *numbers))]
-        places = {column: place for place, column in enumerate(wanted)}
+    def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
+        names = [schema.names[column] for column in columns]
         with _reading(path), open_io(path) as stream, ParquetFile(stream) as file:
-            batches = file.iter_batches(1 << 14, columns=[schema.names[column] for column in wanted])
-            ordered = (batch.select([schema.names[column] for column in wanted]) for batch in batches)
-            picked = [names[column] for column in wanted]
-            yield from _rows_of(path, ordered, picked, spec, [places[c] for c in texts], [places[c] for c in numbers])
+            for batch in file.iter_batches(BATCH, columns=names):
+                yield batch.select(names)
 
-    return Table(path, names, walk, count)
-
-
-# JSON and workbooks: cells become texts.
+    kinds = ["time" if pa.types.is_temporal(one.type) else "sensor" for one in schema]
+    index = re.compile(r"__index_level_\d+__")
+    names = [kind if index.fullmatch(name) else name for name, kind in zip(schema.names, kinds, strict=True)]
+    return _typed(path, names, batches, spec, count)
 
 
 def _open_json(path: Path, spec: TableSpec) -> Table:
     """Open an object per line, or an array of objects; objects in objects have names such as ``flow.speed``."""
-    objects = _objects(path, spec)
-    first = [cells for _, cells in islice(objects, 1000)]
-    names = [*dict.fromkeys(name for cells in first for name in cells)]
-
-    def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
-        import pyarrow as pa
-
-        rows = _objects(path, spec)
-        while part := [*islice(rows, OBJECTS)]:
-            for called, cells in part:
-                if other := next((name for name in cells if name not in known), None):
-                    problem = f"{called} has the key {other[:40]!a}, which the first objects do not have"
-                    raise SocialxError(path, problem, "write null for it there, or remove it")
-            columns = [
-                pa.array([cells.get(names[c], "") for _, cells in part], pa.string()) for c in (*texts, *numbers)
-            ]
-            try:
-                matrix = as_matrix(columns[len(texts) :], spec.decimal, spec.thousands)
-            except _WrongCell as error:
-                refuse_cell(path, part[error.row][0], names[numbers[error.column]], error.cell)
-            yield Rows(columns[: len(texts)], matrix, lambda row, part=part: part[row][0])
-
+    names = [*dict.fromkeys(name for cells in islice(_objects(path, spec), 1000) for name in cells)]
     known = {*names}
-    return Table(path, names, walk)
+
+    def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
+        objects = _objects(path, spec)
+        while part := [*islice(objects, OBJECTS)]:
+            if other := {name for cells in part for name in cells} - known:
+                problem = f"some objects have the key {min(other)[:40]!a}, which the first ones do not have"
+                raise SocialxError(path, problem, "write null for it there, or remove it")
+            yield from _strings([cells.get(names[c], "") for cells in part] for c in columns).to_batches()
+
+    return _typed(path, names, batches, spec)
 
 
-def _objects(path: Path, spec: TableSpec) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (name, cells by key) for each object. Raises SocialxError for what is no JSON of objects."""
-    encoding = spec.encoding or find_encoding(path)[0]
+def _objects(path: Path, spec: TableSpec) -> Iterator[dict[str, str]]:
+    """Yield the cells of each object by key. Raises SocialxError for what is no JSON of objects."""
     number, size, whole = 0, 0, list[str]()
-    for line, piece in _lines(path, encoding):
-        text = piece.decode("utf-8", "replace")
-        if line == 1 and text.lstrip().startswith("["):
-            whole = [text]
-        elif whole:
+    for line, piece in _pieces(path, spec.encoding or find_encoding(path)):
+        text, size = piece.decode("utf-8", "replace"), size + len(piece)
+        if whole or text.lstrip().startswith("["):
             whole.append(text)
+            if size > JSON_BYTES:
+                helps = f'write an object in each line: jq -c ".[]" {path.name}'
+                raise SocialxError(path, f"an array of more than {JSON_BYTES >> 20} MiB is not read", helps)
         else:
             for number, row in enumerate(text.split("\n"), line):
                 if row.strip():
-                    yield f"line {number}", _flat(_loads(path, f"line {number}", row), path, f"line {number}")
-        size += len(piece)
-        if whole and size > JSON_BYTES:
-            problem = f"an array of more than {JSON_BYTES >> 20} MiB is not read"
-            raise SocialxError(path, problem, 'write an object in each line: jq -c ".[]" FILE')
-    rows = _loads(path, "the array", "".join(whole)) if whole else []
-    for number, row in enumerate(rows, 1):
-        yield f"object {number}", _flat(row, path, f"object {number}")
+                    yield _flat(_loads(path, f"line {number}", row), path, f"line {number}")
+    for number, row in enumerate(_loads(path, "the array", "".join(whole)) if whole else [], 1):
+        yield _flat(row, path, f"object {number}")
 
 
 def _loads(path: Path, called: str, text: str) -> Any:
@@ -696,16 +565,12 @@ def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
     return cells
 
 
-def _open_sheet(path: Path, name: str, rows: list[list[str]], spec: TableSpec) -> Table:
-    import pyarrow as pa
-
-    body = rows[spec.skip :]
-    names = list(spec.names) or (body[0] if body else [])
-    body = body[not spec.names :]
-    columns = [pa.array([row[column] for row in body], pa.string()) for column in range(len(names))]
-    table = pa.Table.from_arrays(columns, list(map(str, range(len(names)))))
-    opened = _open_arrow(f"{path}, sheet {name}" if name else path, table, spec, "row")
-    return Table(opened.where, names, opened.walk, opened.rows)
+def _open_sheet(where: object, rows: list[list[str]], spec: TableSpec) -> Table:
+    header = rows[spec.skip] if len(rows) > spec.skip else []
+    body = rows[spec.skip + (not spec.names) :]
+    table = _strings([row[column] for row in body] for column in range(len(header)))
+    first = spec.skip + (not spec.names) + 1
+    return _typed(where, header, lambda c: table.select(c).to_batches(BATCH), spec, len(body), first)
 
 
 def read_workbook(path: Path) -> dict[str, list[list[str]]]:
@@ -753,6 +618,4 @@ def _read_sheet(path: Path, sheet: Any) -> list[list[str]]:
 def _cell_text(cell: Any) -> str:
     if cell is None or (isinstance(cell, str) and cell.startswith("#")):  # an error of a formula
         return ""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell).strip()
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
