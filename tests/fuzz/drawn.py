@@ -136,7 +136,7 @@ def _wide(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:
 def _rows(*roles: str) -> Callable[..., Table]:
     def make(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:
         table = tidy[["time", *roles, "value"]].rename(columns={**names, "value": names[quantity]})
-        sensor = {"sensor": [names[role] for role in roles if role != "lane"]} if roles else {"name": tidy["sensor"][0]}
+        sensor = {"sensor": [names[role] for role in roles if role != "lane"]} if roles else {"name": "data"}
         return table, {"values": {quantity: names[quantity]}} | sensor | (
             {"lane": [names["lane"]]} if "lane" in roles else {}
         )
