@@ -116,19 +116,3 @@ def test_a_pattern_reads_a_name_as_a_whole() -> None:
     assert read_name("V07", "V07") == ("", "", "")
     assert read_name("(?P<sensor>.+)", "a" * 300) is None
     assert read_name(r"(?P<sensor>\w+)\.v(?P<lane>[ab])?", "x.v") == ("x", "", "")
-
-
-def test_what_options_say_and_what_only_a_file_says() -> None:
-    spec = TableSpec({"flow": "q"}, ("day", "hour"), ("road",), form="%d.%m.%Y %H", missing=(-1.0,), decimal=",")
-    assert spec.options() == {
-        "time_column": ["day", "hour"],
-        "sensor_column": ["road"],
-        "channel": "q",
-        "quantity": "flow",
-        "time_format": "%d.%m.%Y %H",
-        "missing": "-1",
-        "decimal": ",",
-    }
-    assert spec.beyond_options() == ()
-    assert set(FULL.beyond_options()) >= {"values", "shift_s", "below", "only", "never", "encoding", "skip", "weights"}
-    assert TableSpec({"flow": "q"}, ("time",), form="s").beyond_options() == ("form",)

@@ -110,7 +110,7 @@ class TableSpec:
         marks = {"decimal": self.decimal, "thousands": self.thousands, "separator": self.separator}
         if self.decimal not in (".", ",") or any(len(mark) > 1 for mark in marks.values()):
             raise SettingsError("", f"the signs {marks} are not single ones", "write . or , as decimal")
-        if self.decimal in (self.thousands, self.separator):
+        if self.decimal == self.thousands:
             raise SettingsError("", f"decimal {self.decimal} is another sign, too", "choose other signs")
         if bool(self.latitude) != bool(self.longitude):
             raise SettingsError("", "one of latitude and longitude is without a column", "set both, or none")
@@ -137,35 +137,6 @@ class TableSpec:
     def as_yaml(self) -> str:
         """Return the description as text for a file, a line for each value; ``load`` reads it."""
         return "".join(f"{name}: {_written(value)}\n" for name, value in self._said().items())
-
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of ``convert`` that say what they can; ``beyond_options`` names the rest."""
-        plain = [form for form in self.values.values() if "(?P<" not in form]
-        quantity = next(iter(self.values)) if len(self.values) == 1 else None
-        minutes = (self.step_s or self.round_s) // 60
-        said = {
-            "time_column": list(self.time),
-            "sensor_column": list(self.sensor),
-            "channel": ",".join(plain),
-            "quantity": next((typed for typed, name in QUANTITIES.items() if name == quantity), None),
-            "time_format": "" if self.form in (*SECONDS, EXCEL) else self.form,
-            "timezone": self.zone,
-            "units": self.units.get(SPEED if SPEED in self.values else next(iter(self.values)), ""),
-            "missing": None if self.missing is None else ",".join(f"{code:g}" for code in self.missing) or "none",
-            "first_time": self.start,
-            "freq": f"{minutes}min" if minutes else None,
-            "round_times": bool(self.round_s),
-            "decimal": "" if self.decimal == "." else self.decimal,
-            "drop": list(self.drop),
-        }
-        return {name: value for name, value in said.items() if value}
-
-    def beyond_options(self) -> tuple[str, ...]:
-        """Return the names of what only a file can say: all that ``options`` lacks."""
-        typed = {"time", "sensor", "zone", "units", "missing", "start", "step_s", "round_s", "decimal", "drop"}
-        typed |= set() if self.form in SECONDS or self.form == EXCEL else {"form"}
-        typed |= set() if any("(?P<" in form and form != EVERY for form in self.values.values()) else {"values"}
-        return tuple(name for name in self._said() if name not in typed)
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -259,38 +230,27 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
 
 def _checked(where: object, one: Field[Any], value: Any) -> Any:
     """Return a value of a file in the type of its field. Raises SettingsError for another type."""
-    kind = str(one.type)
-    if kind.startswith("Mapping"):
+    kind, several = str(one.type).partition("[")[0].partition(" ")[0], value if isinstance(value, list) else [value]
+    if value is None and "None" in str(one.type):
+        return None
+    if kind == "Mapping":
         if isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair):
             return value
         wants = "names with texts, such as {speed: COLUMN}"
-    elif kind.startswith("tuple[str"):
-        texts = [value] if isinstance(value, str) else value
-        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-            return tuple(texts)
-        wants = "names of columns, in quotes if they look like numbers"
-    elif kind.startswith("tuple[float"):
-        codes = [] if value == "none" else value if isinstance(value, list) else [value]
-        if value is None or all(_is_number(code) for code in codes):
-            return None if value is None else tuple(map(float, codes))
-        wants = "numbers, or none"
-    elif kind.startswith("float"):
-        if value is None or _is_number(value):
-            return value
-        wants = "a number"
+    elif "float" in str(one.type):
+        numbers = [] if value == "none" else several
+        if all(type(code) in (int, float) and np.isfinite(code) for code in numbers):
+            return tuple(map(float, numbers)) if kind == "tuple" else value
+        wants = "a number" if kind == "float" else "numbers, or none"
     elif kind == "int":
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 40:
+        if type(value) is int and abs(value) < 1 << 40:
             return value
         wants = "a whole number"
     else:
-        if isinstance(value, str | date):
-            return str(value)
+        if all(isinstance(text, str | date) for text in several) and (kind == "tuple" or several != value):
+            return tuple(map(str, several)) if kind == "tuple" else str(value)
         wants = "a text, in quotes if it looks like a number"
     raise SettingsError(where, f"{one.name} is {str(value)[:40]!a}", f"write {wants}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 def _default(one: Field[Any]) -> Any:
