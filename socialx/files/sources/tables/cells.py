@@ -162,6 +162,8 @@ def find_encoding(path: Path) -> str:
         begin = stream.read(PIECE_BYTES)
     if begin.startswith(UTF16):
         return "utf-16"
+    if b"\0" in begin:
+        raise SocialxError(path, "the file has bytes of 0, as no text has", "save it as UTF-8")
     begin = begin[: begin.rfind(b"\n") + 1] or begin  # a letter may be cut
     for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
@@ -299,12 +301,9 @@ class _Text:
 
 def _open_text(path: Path, spec: TableSpec) -> _Text:
     encoding = spec.encoding or find_encoding(path)
-    size, lines, filled = 0, list[str](), list[int]()
-    for _, piece in _pieces(path, encoding):
-        size, lines = size + len(piece), lines + [text.decode("utf-8", "replace") for text in piece.splitlines()]
-        filled = [number for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
-        if filled:
-            break
+    piece = next(_pieces(path, encoding), (1, b""))[1]
+    lines = [] if piece.isspace() else piece.decode("utf-8", "replace").splitlines()
+    filled = [number for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
     if not filled:
         raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
     mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
@@ -317,7 +316,7 @@ def _open_text(path: Path, spec: TableSpec) -> _Text:
     elif len(second) == len(names) + 1:  # pandas and R leave the name of an index out
         names = ["", *names] if second[-1] else [*names, ""]
     packed = container(path) != path or read_head(path).first.startswith((GZIP, ZIP))
-    rows = None if packed else path.stat().st_size * len(lines) / max(size, 1)
+    rows = None if packed else path.stat().st_size * len(lines) / len(piece)
     return _Text(path, spec, encoding, mark, names, lines, first, rows)
 
 

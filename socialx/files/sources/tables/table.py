@@ -520,8 +520,7 @@ def _two_readings(
     if len(rows) < 2:
         return SocialxError(where, problem, "remove one of them")
     (one, cells), (other, others) = rows
-    beside = {*spec.time, *spec.values.values(), spec.weights}
-    differ = [name for name in cells if name not in beside and cells[name] != others.get(name, "")]
+    differ = [name for name in cells if name not in spec.time and cells[name] != others.get(name, "")]
     # A column of kinds has short texts or small numbers, other readings have larger ones and fractions.
     best = min(differ, key=lambda name: ("." in cells[name] + others.get(name, ""), len(cells[name]) > 3), default=None)
     problem += f" in {one} and {other}"
@@ -540,13 +539,15 @@ def _rows_at(
     found, reader = list[tuple[str, dict[str, str]]](), _Reader(spec)
     reader.keys = {key: number for number, key in enumerate(keys)}
     for table, roles in _described(sources, spec):
-        looked = [*dict.fromkeys([*roles.texts.values(), *range(len(table.names))])][: COLUMNS + len(roles.texts)]
+        others = {*range(len(table.names))} - {*roles.texts.values(), *roles.numbers}
+        looked = [*roles.texts.values(), *sorted(others)[:COLUMNS]]
         for rows in table.walk(looked, roles.numbers):
             part = reader.part(replace(rows, texts=rows.texts[: len(roles.texts)]), roles, table.where)
             near = np.abs(part.seconds - conflict.second) <= spec.round_s / 2
-            for row in part.rows[(near & (part.codes == conflict.key)).any(axis=(1, 2)[: part.codes.ndim - 1])]:
-                cells = [as_texts(column.slice(int(row), 1))[0] for column in rows.texts]
-                found.append((rows.name(int(row)), dict(zip([table.names[c] for c in looked], cells, strict=True))))
+            for row in part.rows[(near & (part.codes == conflict.key)).any(axis=1)].tolist():
+                columns = zip(looked, rows.texts, strict=True)
+                cells = {table.names[c]: as_texts(column.slice(row, 1))[0] for c, column in columns}
+                found.append((rows.name(row), cells))
             if len(found) > 1:
                 return found[:2]
     return found
