@@ -23,7 +23,7 @@ from socialx.core.errors import Argument, Command, Message, SocialxError, counte
 from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, match_case, read_locations
+from socialx.files.sources.positions.locations import Location, match_ids, read_locations
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import (
@@ -188,7 +188,7 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
     """
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
-    locations, _ = match_case(ids, locations)
+    locations, _ = match_ids(ids, locations)
     columns = cache(partial(_columns, features, ids, names, variant))
     described = columns() if variant.rewrite else _stored_facts(path, file)
     lacks, unplaced = _locate(ids, locations, described, dict if variant.rewrite else columns)

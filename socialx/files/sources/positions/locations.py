@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from pathlib import Path
 
 import numpy as np
 
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
 from socialx.data.geo import plausible_location, valid_degrees
-from socialx.files.sources.positions.points import Row, degrees, number, parse_axis, point, rank_words, split_words
-from socialx.files.sources.small_tables import FEATURE_ID, read_rows, read_tables
-from socialx.files.sources.tables.columns import ID_WORDS, IDS, PLACE_WORDS
-from socialx.files.sources.tables.text_cells import NO_READING
+from socialx.files.sources.positions.rows import RECIPE, Row, read_rows, read_tables
+from socialx.files.sources.tables.cells import ABSENT
+from socialx.files.sources.tables.words import SENSOR
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
 from socialx.files.store.layout import DIRECTIONS, Sensors
 
 ADVICE = "name a table with the columns sensor_id, latitude and longitude"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
-NOWHERE = NO_READING | {"POINT EMPTY"}
+NOWHERE = {*ABSENT, "POINT EMPTY"}
+HEAD = 2000  # rows that tell what the columns hold
 TIMES = 10  # most rows per sensor in a locations table with lane rows
 SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
-UNNAMED = 100  # the rank of a name that says nothing of sensors
 METRES = 360.0  # larger numbers cannot be degrees
-PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
-OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
-CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 DROPPED = 5  # columns that an error advises to leave out
+OTHERS = ("direction", "dir", "lanes", "length", "index")
+IDS = ("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detid")
+UNNAMED = len(IDS) + 2  # the rank of a name that says nothing of sensors
+# Words in names of columns of degrees, the best first.
+AXES = {
+    "latitude": "latitude lat latitud latitudine breite breitengrad breedtegraad szerokość широта 緯度 纬度 위도 y",
+    "longitude": "longitude lng lon long longitud länge längengrad lengtegraad długość долгота 經度 経度 经度 경도 x",
+}
+WORDS = {word: (axis, rank) for axis, words in AXES.items() for rank, word in enumerate(words.split())}
+PLANE = {"x", "y"}
+BEGINS = {"start", "from", "begin", "first", "von", "origin", "inicio", "1"}
+ENDS = {"end", "to", "stop", "last", "bis", "destination", "fin", "2"}
+BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
+NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+TWO = re.compile(rf"\(?\s*({NUMBER})\s*([,;]|\s)\s*({NUMBER})\s*\)?")
+WKT = re.compile(
+    rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(?:POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({NUMBER})(\s)\s*({NUMBER})[\s,)].*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -39,18 +56,35 @@ class Location:
     sensor_id: str
     latitude: float
     longitude: float
-    lanes: float
-    length: float
-    direction: str
+    lanes: float = math.nan
+    length: float = math.nan
+    direction: str = ""
     other_direction: str = ""  # another text than N, E, S, W
 
 
-def match_case(
-    ids: Iterable[str], locations: Mapping[int | str, Location]
+def match_ids(
+    ids: Sequence[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
-    """Return the locations with keys added for ids in another letter case, and the affected ids."""
-    variants = case_variants(ids, locations)
-    return {**locations, **{match_key(vdid): locations[key] for vdid, key in variants.items()}}, tuple(variants)
+    """Return the locations, with keys added for ids in another letter case and for parts of a station, and remarks.
+
+    Sensor ``2000-1``, of a station and a lane or direction, has the place of ``2000`` where no row is called so.
+    """
+    cased = case_variants(ids, locations)
+    found = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
+    stations: dict[str, int | str] = {}
+    for vdid in ids:
+        parts = vdid.split("-")
+        wholes = (
+            ("-".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)) if match_key(vdid) not in found else ()
+        )
+        if station := next((whole for whole in wholes if match_key(whole) in locations), None):
+            stations[vdid] = match_key(station)
+    found |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
+    told = [f"ids of sensors are in another case there ({sample(list(cased))})"] if cased else []
+    if stations:
+        shown = [f"{vdid} at {key}" for vdid, key in stations.items()]
+        told.append(f"sensors have the places of their stations ({sample(shown)})")
+    return found, tuple(told)
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
@@ -100,33 +134,36 @@ def join(
     return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))
 
 
-def read_locations(
-    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
-) -> dict[int | str, Location]:
-    """Return locations by ``match_key`` from a small table, GeoJSON or DATEX II; headerless rows are id,lat,lon.
+def read_locations(path: Path, ids: Iterable[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
+    """Return locations by ``match_key`` from a small table or GeoJSON; headerless rows are id,lat,lon.
 
-    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv. Repeated sensors need
-    equal locations; a location at 0, 0 or with an empty number counts as absent. ids: the wanted sensor ids; the column
-    with the most matches names the sensors, else the column name decides. city: keep a single city's sensors, as in
-    UTD19's detectors_public.csv. notes: receives a line about unusual column names. Raises SocialxError for ambiguous
-    columns and for numbers outside degrees.
+    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...``, LargeST's ca_meta.csv, and a table of readings that
+    says where each sensor is. A location at 0, 0 or with empty cells counts as absent. ids: the wanted ones; the column
+    with the most of them names the sensors, else the column's name decides. notes: receives a line about unusual
+    columns. Raises SocialxError for ambiguous columns, two locations of a sensor, and numbers outside degrees.
     """
-    locations: dict[int | str, Location] = {}
-    for table in _tables(path, ids, city, notes):
-        for line, cells, at in table.rows:
-            if at is None:
+    tables, locations, wanted = _tables(path, ids), dict[int | str, Location](), {*map(match_key, ids)}
+    for table in tables:
+        seen = set[tuple[str, ...]]()
+        for line, cells in table.walk():
+            texts = tuple(cells[column] for column in (*table.sensors, *table.place, *table.others.values()))
+            if texts in seen or (location := _location(path, line, cells, table)) is None:
                 continue
-            location = _location(path, line, cells, at, table)
-            first = locations.setdefault(match_key(location.sensor_id), location)
-            if (first.latitude, first.longitude) != (location.latitude, location.longitude):
+            seen.add(texts)
+            key = match_key(location.sensor_id)
+            first = locations.setdefault(key, location)
+            same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
+            if not same and (key in wanted or not wanted):
                 raise SocialxError(
                     path,
                     f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
                     f"and ({location.latitude}, {location.longitude})",
-                    "remove one",
+                    "remove one, perhaps of another city",
                 )
     if not locations:
         raise SocialxError(path, "the file has no sensors", ADVICE)
+    if notes is not None:
+        notes += [f"{path}: {table.told}" for table in tables if table.told]
     return locations
 
 
@@ -137,8 +174,8 @@ def index_ids(path: Path) -> dict[int, str]:
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells, _ in table.rows if "index" in table.others else ():
-        index, sensor_id = cells[table.others["index"]], cells[table.sensors]
+    for line, cells in table.walk() if "index" in table.others else ():
+        index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
             raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
@@ -163,96 +200,35 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
-_Row = tuple[str, list[str], tuple[float, float] | None]  # row name, cells, and degrees if present
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A table of positions: what walks its rows, and the columns of ids, of degrees, and of others by name.
 
-
-@dataclass(frozen=True)
-class _Positions:
-    """The rows and column roles in a locations table.
-
-    columns: location columns. others: columns with known names. sensors: the id column. matched: the number of wanted
-    ids present. told: a note about the columns.
+    swapped: whether the longitude stands first. matched: how many wanted ids its first rows have.
     """
 
-    rows: list[_Row]
-    columns: tuple[int, ...]
+    walk: Callable[[], Iterator[Row]]
+    sensors: tuple[int, ...]
+    place: tuple[int, ...]
+    swapped: bool
     others: dict[str, int]
-    sensors: int
     matched: int
     told: str
 
-
-def _tables(
-    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
-) -> list[_Positions]:
-    """Return a file's location tables, if possible with wanted ``ids``, for a ``city``; ``notes`` gets remarks."""
-    tables, refused, told = list[_Positions](), list[SocialxError](), list[str]()
-    wanted = set(map(casefolded_key, ids))
-    for rows in filter(None, map(list, read_tables(path, ADVICE, told))):
-        try:
-            tables.append(_table(path, rows, wanted, city))
-        except SocialxError as error:
-            refused.append(error)
-    if not tables:
-        raise refused[0] if refused else SocialxError(path, "the file has no sensors", ADVICE)
-    tables = [table for table in tables if table.matched] or tables
-    if notes is not None:
-        notes += [*told, *(f"{path}: {table.told}" for table in tables if table.told)]
-    return tables
+    def sensor_id(self, cells: list[str]) -> str:
+        """Return the id in a row."""
+        return "-".join(cells[column] for column in self.sensors)
 
 
-def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """Parse a location table, header first. wanted: data ids by ``casefolded_key``. city: keep only such rows."""
-    line, names = rows[0]
-    width = len(names)
-    if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
-        names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
-    filled = [[*cells, *[""] * width] for _, cells in rows[1:]]
-    choices = [*_degree_columns(names, filled), *_point_columns(names, filled)]
-    if not choices:
-        problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
-        raise SocialxError(path, problem, ADVICE)
-    for line, cells in rows[1:]:
-        if len(cells) < width or any(cells[width:]):
-            raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    best, lower = _choose_columns(path, choices), [name.lower() for name in names]
-    others = {name: lower.index(name) for name in OTHERS if name in lower}
-    placed: list[_Row] = [
-        (line, cells, None if at == [0, 0] or {cells[column] for column in best.columns} <= NOWHERE else (at[0], at[1]))
-        for (line, cells), at in zip(rows[1:], best.degrees.tolist(), strict=True)
-    ]
-    if "citycode" in others:
-        others.pop("length", None)  # of the road, in kilometres
-        placed = _select_city(path, placed, others["citycode"], city) if city else placed
-    free = sorted({*range(width)} - {column for choice in choices for column in choice.columns})
-    sensors, matched = _sensors(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
-    plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*best.names.lower().split(" and ")} <= PLAIN
-    told = f"the sensors are those of its column {names[sensors]}, their positions those of {best.names}"
-    return _Positions(placed, best.columns, others, sensors, matched, "" if plain else told)
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Columns that may hold positions; rank 0 is best; degrees: latitude and longitude [rows,2], NaN if absent."""
 
-
-def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_Row]:
-    """Return the rows whose cell ``column`` is ``city``, in any letter case and UTD19 spelling; raise for none."""
-
-    def plain(name: str) -> str:
-        return CITIES.get(name.strip().lower(), name.strip().lower())
-
-    selected = [row for row in rows if plain(row[1][column]) == plain(city)]
-    if not selected:
-        cities = sample([*dict.fromkeys(cells[column] for _, cells, _ in rows)])
-        problem = f"the file has no sensors of {city}, but of {cities}"
-        raise SocialxError(path, problem, f"name another one with {Argument('city')}, or the positions of {city}")
-    return selected
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Candidate location columns; rank 0 is best; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
-
-    columns: tuple[int, ...]
     rank: int
+    columns: tuple[int, ...]
     degrees: np.ndarray
     names: str
+    swapped: bool = False
 
     def order(self) -> tuple[bool, int]:
         """Return the sort key: columns with valid degrees first, then rank."""
@@ -260,63 +236,107 @@ class _Places:
         return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
 
 
-def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
-    """Yield pairs of columns named like latitude and longitude, with a location per row; rows: cells of the body."""
-    axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
-    axis_columns = [(*parsed, column) for column, name in enumerate(names) if (parsed := parse_axis(name))]
-    for axis, _, others, of_plane, column in sorted(axis_columns):
-        axes[axis].setdefault((others, of_plane), column)
+def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
+    """Return a file's tables of positions, if possible those with wanted ``ids``."""
+    tables, refused, wanted = list[_Table](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
+    for walk in read_tables(path, ADVICE):
+        try:
+            tables.append(_table(path, walk, wanted))
+        except SocialxError as error:
+            refused.append(error)
+    if not tables:
+        raise refused[0]
+    return [table for table in tables if table.matched] or tables
+
+
+def _table(path: Path, walk: Callable[[], Iterator[Row]], wanted: set[str]) -> _Table:
+    """Return what the columns of a table hold, by its first rows. wanted: ids of the data by ``casefolded_key``."""
+    line, names = next(walk(), ("the file", []))
+    width, header = len(names), 1
+    if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
+        names, header = ["sensor_id", *AXES], 0
+
+    def body() -> Iterator[Row]:
+        for line, cells in islice(walk(), header, None):
+            if len(cells) < width or any(cells[width:]):
+                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+            yield line, cells
+
+    rows = [(cells + [""] * width)[:width] for _, cells in islice(walk(), header, HEAD)]
+    places = [*_degree_columns(names, rows), *_point_columns(names, rows)]
+    if not places:
+        problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
+        raise SocialxError(path, problem, ADVICE)
+    best, lower = _best_place(path, places), [name.lower() for name in names]
+    free = sorted({*range(width)} - {column for place in places for column in place.columns})
+    located = [row for row, at in zip(rows, best.degrees, strict=True) if np.isfinite(at).all() and at.any()]
+    sensors, matched = _id_columns(path, names, free, located, wanted)
+    others = {name: lower.index(name) for name in OTHERS if name in lower}
+    if "citycode" in lower:  # of UTD19, whose lengths are those of roads, in kilometres
+        others.pop("length", None)
+    plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and best.rank == 0
+    told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
+    told = "" if plain else f"{told}, their positions those of {best.names}"
+    return _Table(body, sensors, best.columns, best.swapped, others, matched, told)
+
+
+def _split(name: str) -> list[str]:
+    return [word.lower() for word in BORDERS.split(name) if word]
+
+
+def _rank(words: Iterable[str]) -> int:
+    """Return how well the words beside an axis denote a sensor's place: 0 best, 3 for the end of a road."""
+    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
+
+
+def _degree_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
+    """Yield pairs of columns named like latitude and longitude, with the degrees of the rows."""
+    axes: dict[str, dict[tuple[tuple[str, ...], bool], tuple[int, int]]] = {axis: {} for axis in AXES}
+    for column, name in enumerate(names):
+        words = _split(name)
+        if len(axis_words := [word for word in words if word in WORDS]) == 1:
+            axis, rank = WORDS[axis_words[0]]
+            key = tuple(word for word in words if word not in WORDS), axis_words[0] in PLANE
+            axes[axis][key] = min(axes[axis].get(key, (rank, column)), (rank, column))
     north, east = axes.values()
-    plane = all(key[1] for key in north)  # else x and y are another system
+    plane = all(key[1] for key in north)  # beside degrees, x and y are of another system
     pairs = [
-        (rank_words(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane
+        (_rank(key[0]) + 4 * key[1], north[key][1], east[key][1]) for key in north if key in east and key[1] == plane
     ]
     if not pairs and len(north) == len(east) == 1:
-        pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
+        pairs = [(2, min(north.values())[1], min(east.values())[1])]
     for rank, first, second in pairs:
-        read = np.array([(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows], np.float64)
-        yield _Places((first, second), rank, read.reshape(-1, 2), f"{names[first]} and {names[second]}")
+        degrees = np.array([(number(row[first]), number(row[second])) for row in rows]).reshape(-1, 2)
+        yield _Place(rank, (first, second), degrees, f"{names[first]} and {names[second]}")
 
 
-def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
-    """Yield the columns whose first filled cell is a point, with a location per row; rows: cells of the body."""
+def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
+    """Yield columns of points: WKT, longitude first, or two numbers, latitude first unless name or degrees say else."""
     for column, name in enumerate(names):
-        cells = [row[column] for row in rows]
-        if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
+        points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
+        filled = [row[column] for row in rows if row[column] not in NOWHERE]
+        if not filled or 2 * np.isfinite(points[:, 0]).sum() < len(filled):
             continue
-        points = [point(cell) for cell in cells]
-        way, *others = {parsed[0] for parsed in points if parsed}
-        if others or (way in (",", " ") and 2 * sum("." in cell for cell in cells) < sum(map(bool, points))):
-            continue  # two whole numbers are degrees beside others with decimals alone
-        numbers = np.array([parsed[1:] if parsed else (math.nan, math.nan) for parsed in points])
-        order = 1 if _latitude_first(name, way, numbers) else -1
-        how = ", of each line its first point" if way == "line" else ""
-        if way in (",", " "):
-            how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
-        rank = rank_words(tuple(split_words(name))) + (16 if way == "line" else 8)
-        yield _Places((column,), rank, numbers[:, ::order], name + how)
+        is_wkt, lower = WKT.match(filled[0]), name.lower()
+        north, east = lower.find("lat"), max(lower.find("lon"), lower.find("lng"))
+        swapped = bool(is_wkt) or (0 <= east < north if min(north, east) >= 0 else not re.search("[,;]", filled[0]))
+        read = points[np.isfinite(points[:, 0])]
+        if not is_wkt and valid_degrees(*read[:, ::-1].T).all() != valid_degrees(*read.T).all():
+            swapped = not valid_degrees(*read.T).all()  # the only order on earth
+        told = "" if is_wkt else f", read as {', '.join([*AXES][:: -1 if swapped else 1])}"
+        yield _Place(8 + _rank(_split(name)), (column,), points[:, ::-1] if swapped else points, name + told, swapped)
 
 
-def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
-    """Return whether the first number in points [rows, 2] is the latitude.
-
-    way: the notation, as in ``point``. For bare number pairs the column name decides, then the only valid order in
-    degrees; else a comma means latitude first, as people write, and a space longitude first, as in WKT.
-    """
-    if way not in (",", " "):
-        return way == "angles"
-    latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
-    if min(latitude, longitude) >= 0:
-        return latitude < longitude
-    located = numbers[~np.isnan(numbers).any(axis=1)]
-    fits, exchanged = (bool(valid_degrees(*order).all()) for order in (located.T, located.T[::-1]))
-    return way == "," if fits == exchanged else fits
+def _two(cell: str) -> tuple[float, float]:
+    """Return the two numbers of a point in their order; NaN for any other cell, and for two whole numbers."""
+    match = WKT.fullmatch(cell) or (TWO.fullmatch(cell) if "." in cell else None)
+    return (float(match[1]), float(match[3])) if match else (math.nan, math.nan)
 
 
-def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """Return the best of the ``choices``. Raises SocialxError for a tie, and for x and y that lie far apart."""
-    best = min(choices, key=_Places.order)
-    for rival in choices:
+def _best_place(path: Path, places: list[_Place]) -> _Place:
+    """Return the best of the ``places``. Raises SocialxError for a tie, and for x and y that lie far apart."""
+    best = min(places, key=_Place.order)
+    for rival in places:
         same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
         if rival.order() == best.order() and not same:
             remedy = "rename those of the sensors to latitude and longitude"
@@ -328,72 +348,73 @@ def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
     return best
 
 
-_PlacedRows = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of rows that have both
+def _id_columns(
+    path: Path, names: Sequence[str], free: list[int], rows: list[list[str]], wanted: set[str]
+) -> tuple[tuple[int, ...], int]:
+    """Return the column of ids among the ``free`` ones, or two that - joins, and how many wanted ids it has.
 
-
-def _sensors(path: Path, names: list[str], free: list[int], rows: _PlacedRows, wanted: set[str]) -> tuple[int, int]:
-    """Return the id column among the ``free`` columns, without locations, and the number of wanted ids present.
-
-    The column with the most wanted ids wins, compared by ``casefolded_key``. A column with an uninformative name needs
-    half the ids, and must differ from row numbers. A tie between differing columns raises SocialxError, unless a column
-    is ``sensor_id``. Where every column lacks wanted ids, the name decides.
+    The most wanted ids decide, whole ones before those of stations. A column whose name says nothing of sensors needs
+    half of them, and more than the numbers of rows. Raises SocialxError where others have about as many, none being
+    called sensor_id. Without wanted ids, the name decides.
     """
-    ranks = {column: _rank(names[column]) for column in free}
-    matches: dict[int, dict[str, tuple[float, float]]] = {}
-    for column in free if wanted else ():
-        cells = [row[column] for row, _ in rows]
-        sure = _matching_positions(cells, rows, wanted)
-        if ranks[column] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
-            matches[column] = sure
-    most = max(map(len, matches.values()), default=0)
-    if most:
-        best = [column for column in matches if 10 * len(matches[column]) >= 9 * most]
-        first = max(best, key=lambda column: (len(matches[column]), -ranks[column]))
-        alike = all(matches[column].get(key, at) == at for column in best for key, at in matches[first].items())
-        best = [first] if alike else best
-    else:
-        best = [column for column in free if ranks[column] == min(ranks.values()) < UNNAMED]
-    candidates = best if len(best) == 1 else [column for column in best if ranks[column] == 0]
-    if not candidates:
-        problem = "may be the ids" if not wanted else "hold no sensor of the data"
-        listed = sample([names[column] for column in best or free], 8) or "no column"
-        problem = f"{listed} {'hold about as many sensors of the data' if most else problem}"
+    ranks = {column: _id_rank(names[column]) for column in free}
+    stations = {vdid.rpartition("-")[0] for vdid in wanted} - {""}
+    for keys, size in ((wanted, 1), (wanted if stations else set(), 2), (stations, 1)):
+        matches: dict[tuple[int, ...], tuple[int, tuple[str, ...]]] = {}
+        for group in combinations(free, size):
+            texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
+            count = len({*texts} & keys)
+            counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
+            if ranks[group[0]] < UNNAMED or (2 * count >= min(len(keys), len(texts)) and not counts_rows):
+                matches[group] = count, texts
+        if most := max((count for count, _ in matches.values()), default=0):
+            near = [group for group, (count, _) in matches.items() if 10 * count >= 9 * most]
+            best = [group for group in near if names[group[0]].lower() == IDS[0]] or near
+            if len({matches[group][1] for group in best}) == 1:
+                return best[0], most
+            listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
+            problem = f"{listed} hold about as many sensors of the data"
+            raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+    least = min(ranks.values(), default=UNNAMED)
+    best = [(column,) for column in free if ranks[column] == least < UNNAMED]
+    if len(best) != 1:
+        listed = sample([names[column] for column in free], 8) or "no column"
+        problem = f"{listed} {'hold no sensor of the data' if wanted else 'may be the ids'}"
         raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
-    first = candidates[0]
-    if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+    first = best[0][0]
+    if not wanted and len(rows) > TIMES * len({row[first] for row in rows}):
         problem = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, problem, "write one row for each sensor")
-    return first, most
+    return best[0], 0
 
 
-def _counts_rows(cells: list[str]) -> bool:
-    return any(cells == [str(first + row) for row in range(len(cells))] for first in (0, 1))
-
-
-def _matching_positions(cells: list[str], rows: _PlacedRows, wanted: set[str]) -> dict[str, tuple[float, float]]:
-    """Return the location of each wanted id in the column ``cells``, for ids with a unique location."""
-    positions: dict[str, set[tuple[float, float]]] = {}
-    for cell, (_, at) in zip(cells, rows, strict=True):
-        if (key := casefolded_key(cell)) in wanted:
-            positions.setdefault(key, set()).add(at)
-    return {key: next(iter(at)) for key, at in positions.items() if len(at) == 1}
-
-
-def _rank(name: str) -> int:
-    """Return how well a column name denotes sensors, 0 best; UNNAMED for other names."""
-    lower, words = name.lower(), {word for word in split_words(name) if not word.isdigit()}
+def _id_rank(name: str) -> int:
+    """Return how well a column's name denotes sensors, 0 best; UNNAMED for other names."""
+    lower = name.lower()
     if lower in IDS:
         return IDS.index(lower)
-    if words & PLACE_WORDS and words <= PLACE_WORDS | ID_WORDS:
-        return 50 if words & ID_WORDS else 60
-    return {"name": 70, FEATURE_ID: 80}.get(lower, UNNAMED)
+    return len(IDS) + (lower == "name" or 2 * (not SENSOR.fullmatch(name)))
 
 
-def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Positions) -> Location:
-    """Return the location in a row; ``line`` and ``path`` name the row in errors. Raises for impossible degrees."""
-    if not cells[table.sensors]:
+def number(cell: str) -> float:
+    """Return a cell as a finite number, perhaps with a decimal comma, else NaN."""
+    try:
+        value = float(cell if "." in cell else cell.replace(",", "."))
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) and "_" not in cell else math.nan
+
+
+def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:
+    """Return the location in a row, None for none; ``line`` and ``path`` name the row. Raises for no degrees."""
+    shown = [cells[column] for column in table.place]
+    numbers = tuple(map(number, shown)) if len(shown) == 2 else _two(shown[0])
+    latitude, longitude = numbers[::-1] if table.swapped else numbers
+    if {*shown} <= NOWHERE or (latitude, longitude) == (0, 0):
+        return None
+    sensor_id = table.sensor_id(cells)
+    if not sensor_id:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    latitude, longitude = degrees
     if not valid_degrees(latitude, longitude):
         remedy = "correct it"
         if valid_degrees(longitude, latitude):
@@ -401,18 +422,14 @@ def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, flo
         elif min(abs(latitude), abs(longitude)) > METRES:
             remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "
             remedy += "for example with to_crs(4326) of geopandas"
-        shown = [cells[column][:40] for column in table.columns]
+        elif any(mark in "".join(shown) for mark in "°'NSEW"):
+            remedy = f"degrees with minutes: {RECIPE}"
         template = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
+        shown = [cell[:40] for cell in shown]
         problem = f"{line} has {template.format(*shown)}, not degrees within +-90 and +-180"
         raise SocialxError(path, problem, remedy)
     texts = {name: cells[column] for name, column in table.others.items()}
     direction = texts.get("dir", texts.get("direction", "")).upper()
-    return Location(
-        sensor_id=cells[table.sensors],
-        latitude=latitude,
-        longitude=longitude,
-        lanes=number(texts.get("lanes", "")),
-        length=number(texts.get("length", "")),
-        direction=direction if direction in DIRECTIONS else "",
-        other_direction="" if direction in DIRECTIONS else direction,
-    )
+    known = direction if direction in DIRECTIONS else ""
+    lanes, length = number(texts.get("lanes", "")), number(texts.get("length", ""))
+    return Location(sensor_id, latitude, longitude, lanes, length, known, direction if not known else "")

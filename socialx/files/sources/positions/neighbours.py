@@ -16,8 +16,7 @@ import numpy as np
 from socialx.core.disk import check_regular
 from socialx.core.errors import SAMPLE, Argument, Command, SocialxError, fall_back, sample
 from socialx.data import geo
-from socialx.files.sources.positions.points import Row
-from socialx.files.sources.small_tables import read_rows
+from socialx.files.sources.positions.rows import Row, read_rows
 from socialx.files.store.ids import match_key
 from socialx.files.store.store import Store
 
@@ -78,7 +77,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
     sensors.
     """
-    lines = read_rows(path, ADVICE, long=True)
+    lines = read_rows(path, ADVICE)
     line, first = next(lines, ("", []))
     names = [cell.lower() for cell in first]
     is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])

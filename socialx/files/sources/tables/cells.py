@@ -164,7 +164,8 @@ def find_encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in begin:
         raise SocialxError(path, "the file has bytes of 0, as no text has", "save it as UTF-8")
-    begin = begin[: begin.rfind(b"\n") + 1] or begin  # a letter may be cut
+    if len(begin) == PIECE_BYTES:
+        begin = begin[: begin.rfind(b"\n") + 1] or begin  # a letter may be cut
     for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
             begin.decode(encoding)
@@ -453,7 +454,19 @@ def _strings(columns: Iterable[Iterable[str]]) -> pa.Table:
 
 def _open_frame(frame: Source, spec: TableSpec) -> Table:
     table = as_arrow(frame)
-    return _typed(FRAME, table.column_names, lambda c: table.select(c).to_batches(BATCH), spec, table.num_rows)
+    return _typed(FRAME, _names(table.schema), lambda c: table.select(c).to_batches(BATCH), spec, table.num_rows)
+
+
+def _names(schema: pa.Schema) -> list[str]:
+    """Return the names of columns; an unnamed index of pandas is time or sensor, and has none where it counts rows."""
+    import pyarrow as pa
+
+    def called(field: pa.Field) -> str:
+        if not re.fullmatch(r"__index_level_[0-9]+__", field.name):
+            return str(field.name)
+        return "time" if pa.types.is_temporal(field.type) else "" if pa.types.is_integer(field.type) else "sensor"
+
+    return [called(field) for field in schema]
 
 
 def as_arrow(frame: Any) -> pa.Table:
@@ -466,25 +479,20 @@ def as_arrow(frame: Any) -> pa.Table:
     if not isinstance(frame, pd.DataFrame):
         remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
         raise SocialxError(FRAME, f"{type(frame).__name__} is no file and no frame", remedy)
-    frame = frame.set_axis(["_".join(map(str, n)) if isinstance(n, tuple) else str(n) for n in frame.columns], axis=1)
+    names = ["_".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
-    if frame.index.nlevels == 1 and frame.index.name is None:
-        if not pd.api.types.is_integer_dtype(frame.index.dtype):  # which only counts rows
-            frame = frame.reset_index(names="time" if isinstance(frame.index, pd.DatetimeIndex) else "sensor")
-    elif twice := {*map(str, frame.index.names)} & {*frame.columns}:
-        raise SocialxError(FRAME, f"the index and a column are both {min(twice)!r}", "rename one of them")
-    else:
-        frame = frame.reset_index()
+    if twice := {*map(str, frame.index.names)} & {*names} or {name for name in names if names.count(name) > 1}:
+        raise SocialxError(FRAME, f"two columns are called {min(twice)!r}", "rename one of them, perhaps the index")
     try:
-        return pa.Table.from_pandas(frame.set_axis([str(name) for name in frame.columns], axis=1), preserve_index=False)
+        return pa.Table.from_pandas(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = f"some cells are no numbers, texts or times, or of several kinds ({in_short(error)})"
         raise SocialxError(FRAME, kinds, "give numbers, and NaN where nothing was read") from None
 
 
 def _open_parquet(path: Path, spec: TableSpec) -> Table:
-    """Open a Parquet file; an unnamed index of pandas is called time, or sensor if it holds texts."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
@@ -504,10 +512,7 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
             for batch in file.iter_batches(BATCH, columns=names):
                 yield batch.select(names)
 
-    kinds = ["time" if pa.types.is_temporal(one.type) else "sensor" for one in schema]
-    index = re.compile(r"__index_level_\d+__")
-    names = [kind if index.fullmatch(name) else name for name, kind in zip(schema.names, kinds, strict=True)]
-    return _typed(path, names, batches, spec, count)
+    return _typed(path, _names(schema), batches, spec, count)
 
 
 def _open_json(path: Path, spec: TableSpec) -> Table:
