@@ -14,9 +14,10 @@ from socialx.cli.error_flags import write
 from socialx.core.errors import SettingsError
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.tables.cells import sample
-from socialx.files.sources.tables.propose import Proposal, pattern, propose
+from socialx.files.sources.tables.propose import Proposal, propose
 from socialx.files.sources.tables.spec import Grid
 from socialx.files.sources.tables.table import read
+from socialx.files.sources.tables.templates import pattern
 from socialx.files.store.time_axis import as_text
 
 ROWS, IDS = 60, ("D1", "D2")

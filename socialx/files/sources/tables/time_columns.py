@@ -23,7 +23,7 @@ DIGITS = {6: ("%y%m%d", "%d%m%y"), 8: ("%Y%m%d", "%d%m%Y"), 12: ("%Y%m%d%H%M",),
 SINCE_1970 = {9: "s", 10: "s", 12: "ms", 13: "ms"}  # by the digits of the whole number
 LATE = re.compile(r"(?<=[ T])24(?=$|:00(?:$|:00))")  # the end of a day
 MIDNIGHT = re.compile(r".*[ T]0{1,2}(?::00)?(?::00)?(?:\.0+)?Z?")
-UNTIL = ("/", " - ", " – ", "–", " to ", " bis ", " ~ ", "~", "-")  # before the end of an interval
+UNTIL = ("/", " - ", " \N{EN DASH} ", "\N{EN DASH}", " to ", " bis ", "~", "-")  # before the end of an interval
 SERIAL_DAYS = (25_569, 73_051)  # of 1970 and 2100, as Excel counts days
 HOUR_S, DAY_S = 3600, 86_400
 MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are not called hours

@@ -32,7 +32,8 @@ SENSOR = re.compile(
     r"(?:id[ _-]?)?(?:sensor|station|det|detector|detektor|vd|vds|device|counter|loop|messstelle|zählstelle|zaehlstelle"
     r"|messquerschnitt|querschnitt|mq|meetpunt|meetlocatie|punto(?:[ _-]?(?:de[ _-]?)?medida)?|estaci[oó]n|aforo|compteur|capteur|boucle|site|segment"
     r"|link|arc|node|tms|tmc|lam|camera|junction|intersection|iu|spira|postazione|location|road|edge|zst|item|series|unique"
-    r"|count[ _-]?point|計測地点|觀測點|测站|지점|identifiant[ _-]arc|datastream|trafikkregistreringspunkt|punkt)"
+    r"|count[ _-]?point"
+    r"|計測地点|觀測點|测站|지점|identifiant[ _-]arc|datastream|trafikkregistreringspunkt|punkt)"
     r"(?:[ _-]?(?:id|name|no|nr|code|key|number|nummer|番号))?|id|name|[a-z]*det(?:ector|id)(?:_.*)?|vdid|iu_ac|sid",
     re.IGNORECASE,
 )
@@ -101,20 +102,17 @@ def split_unit(name: str) -> tuple[str, str]:
     return name, ""
 
 
-def unit_in(name: str) -> str:
-    """Return the unit in a column's name, as it is written there; "" for none."""
-    form = next((form for form in (IN_BRACKETS, AT_THE_END) if form.fullmatch(name)), None)
-    match = form.fullmatch(name) if form else None
-    return match[3] if match and parse_unit(match[3]) else ""
+def unit(name: str) -> str:
+    """Return the unit in a column's name as it is written there, "" for none."""
+    return split_unit(name)[1].strip(" ()[]_-").removeprefix("in ")
 
 
 @lru_cache(maxsize=NAMES)
-def quantity(name: str, unit: str = "") -> str | None:
+def quantity(name: str, measured_in: str = "") -> str | None:
     """Return the quantity that a column's name suggests, by its unit of speeds or flows, else by its words."""
-    measured = parse_unit(unit or unit_in(name))
+    measured, bare = parse_unit(measured_in or unit(name)), split_unit(name)[0]
     if measured and measured[0] != "occupancy":  # a share may be of anything
         return measured[0]
-    bare = split_unit(name)[0]
     if OTHER.fullmatch(bare):
         return None
     return next((feature for feature, form in QUANTITIES.items() if form.fullmatch(bare)), None)
