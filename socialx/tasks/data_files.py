@@ -159,7 +159,7 @@ def _convert(
     readings, summary, notes = write_file(kind, request, target, overwrite)
     untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
-        report = inspection.inspect(target)
+        report = inspection.examine(open_store(target, sensors=readings.sensors))
         failing = checks.VALIDATE_CHECKS if validate else ()
         covered = (*failing, "units")  # reported by the reader
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in covered])

@@ -7,7 +7,6 @@ file rows, t table rows, N sensors with new sensors last, F measured features.
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,7 @@ from socialx.data.source import pages
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
-from socialx.files.sources.positions.locations import join, match_case, read_locations
-from socialx.files.sources.readings import mask_codes, order_times
+from socialx.files.sources.positions.locations import join, match_ids, read_locations
 from socialx.files.sources.recognition import FORMATS
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import goes_back, in_utc
@@ -42,9 +40,9 @@ from socialx.files.store.layout import (
     TABLE_ATTR,
     TIMESTAMPS,
     VDIDS,
-    Readings,
     Sensors,
     fixed_texts,
+    is_code,
     read_codes,
     read_lanes,
     read_text,
@@ -57,7 +55,6 @@ from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
     amend,
-    check_block,
     check_writable,
     create_features,
     static_columns,
@@ -247,7 +244,7 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
         return NO_SENSORS
     if grid.lanes is not None:
         raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
-    locations, _ = match_case(ids, read_locations(request.meta_csv, ids))
+    locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
         raise SocialxError(request.meta_csv, problem, "add the positions, or leave these sensors out of the tables")
@@ -274,69 +271,60 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
 
 
 def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
-    """Load the tables, opened as ``contents``, into memory in file order of sensors; missing-value codes become NaN."""
-    store, features = grid.store, grid.features
+    """Return the tables, opened as ``contents``, in file order of sensors; missing-value codes become NaN."""
+    store, features, where = grid.store, grid.features, request.where
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError(request.where, problem, ANEW)
+        raise SocialxError(where, problem, ANEW)
     for other in grid.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
-            raise SocialxError(request.where, problem, "write it in the unit of the file")
-    with closing(contents.blocks):
-        readings = _readings(store, request, contents)
-        columns = _columns(grid, request.where, contents)
-        seconds, values = np.empty(0, np.int64), []
-        for block in mask_codes(readings.blocks, grid.codes, features):
-            check_block(readings, block, seconds)
-            seconds = np.concatenate([seconds, block.seconds])
-            values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
-            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
-    return _Table(request.where, seconds, np.concatenate(values), columns, readings.timezone)
-
-
-def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """Return the tables as readings of the file's data set, with times of the file, or in UTC where an hour comes
-    twice. Raises SocialxError where the zones of file and tables are unknown or contradict each other.
-    """
-    where, zone, absolute = request.where, request.timezone, contents.timezone == "UTC"
-    wall = absolute and store.timezone != "UTC"
-    if wall and known_zone(store.timezone) is None:
-        problem = f"the times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
-        raise SocialxError(where, problem, "write them as wall times of that zone")
-    if zone not in (None, store.timezone) and store.timezone != "UTC":
-        problem = f"the times are of {store.timezone}"
-        raise SettingsError(store.path, problem, f"drop {Argument('timezone', zone)}")
+            raise SocialxError(where, problem, "write it in the unit of the file")
     for message in contents.notes:
         note(message)
-    if store.timezone == "UTC" and not absolute and zone is None:
-        if store.local_zone is None:
+    seconds, timezone = _times(store, request, contents)
+    columns, (block,) = _columns(grid, where, contents), contents.blocks
+    values = np.full((len(seconds), len(grid.ids), len(features)), np.nan, np.float32)
+    readings = block.speeds.reshape(len(seconds), -1, len(features))
+    values[:, columns] = np.where(is_code(readings, features, grid.codes), np.float32(np.nan), readings)
+    return _Table(where, seconds, values, columns, timezone)
+
+
+def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[np.ndarray, str | None]:
+    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice.
+
+    Raises SocialxError where the zones of file and tables are unknown or contradict each other.
+    """
+    where, given, zone = request.where, request.timezone, known_zone(store.timezone)
+    times, last = contents.times if contents.times is not None else np.empty(0, np.int64), int(store.seconds[-1])
+    if store.timezone == "UTC":
+        if contents.timezone == "UTC":
+            return times, "UTC"
+        if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
             raise SocialxError(where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}")
-        zone, otherwise = store.local_zone, f"add {Argument('timezone', 'UTC')} if they are in UTC"
-        note(Message(where, f"the times are read in {zone}, the local zone of {store.path}", otherwise))
-    facts = (store.unit, store.missing, store.timezone, where, "")
-    sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
-    readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
-    given = store.timezone if wall else None if absolute or zone == store.timezone else zone
-    if contents.times is not None and _has_second_hour(store, contents.times, wall):
-        given = "UTC" if wall else store.timezone
-    zoned_request = replace(request, timezone=given)
-    command = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", timezone="ZONE", output="OUT.h5")
-    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
-    return order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)[0]
-
-
-def _has_second_hour(store: Store, times: np.ndarray, absolute: bool) -> bool:
-    """Return whether table times, int64 [t], repeat an hour that a file in wall times holds once; absolute: in UTC."""
-    zone, last = known_zone(store.timezone), store.seconds[-1]
-    if zone is None or store.timezone == "UTC" or not len(times):
-        return False
-    wall = times + shifts(zone, times) if absolute else times
-    second = absolute and not np.array_equal(wall - shifts(zone, wall, 0), times)
-    before, after = shifts(zone, np.array([last, wall[0]]), 0)
-    return second or goes_back(wall) or bool(wall[0] > last and after < before)
+        if given is None:
+            otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
+            read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
+            note(Message(where, read, otherwise))
+        return in_utc(times, str(given or store.local_zone), where, ANEW)[0], "UTC"
+    if given not in (None, store.timezone):
+        raise SettingsError(store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}")
+    wall, twice = times, False
+    if contents.timezone == "UTC":
+        if zone is None:
+            unsaid = f"and {store.path} does not say the zone of its wall times"
+            problem = f"the times say how far they are from UTC, {unsaid}"
+            raise SocialxError(where, problem, "write them as wall times of that zone")
+        wall = times + shifts(zone, times)
+        twice = goes_back(wall) or bool((wall - shifts(zone, wall, 0) != times).any())
+    if zone is not None and len(wall):
+        before, after = shifts(zone, np.array([last, wall[0]]), 0)
+        twice = twice or bool(wall[0] > last and after < before)
+    if not twice:
+        return wall, store.timezone
+    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, ANEW)[0], "UTC"
 
 
 def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_case, read_ids, read_locations
+from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_ids, read_ids, read_locations
 from socialx.files.sources.recognition import FORMATS, find, recognise
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.resample import fill_gaps, resample_readings
@@ -40,11 +40,6 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
-    if dataset and format.name != CSV and "first_time" in format.takes and (not dataset.skips or format.has_clock):
-        step = request.step_s or (None if format.has_clock else dataset.step_s)
-        request = replace(
-            request, first_time=request.first_time or dataset.start, step_s=step, published=request.first_time is None
-        )
     if request.meta_csv is not None:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
@@ -112,24 +107,19 @@ def _find_published(
 
 
 def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
-    """Return notes on file ``ids`` foreign to ``dataset`` and an assumed start. Raises for ids of another network."""
-    path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
-    numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
-    if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
+    """Return a note on ids that are foreign to ``dataset``. Raises SocialxError for the ids of another network."""
+    path, foreign = request.where, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
+    if ids == tuple(map(str, range(len(ids)))):  # no ids that could tell
+        return ()
+    if len(ids) > dataset.sensors or len(foreign) == len(ids):
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
         problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
         raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
-    notes = []
-    if foreign and not numbered:
-        sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
-        notes.append(Message(path, sentence, sample=foreign))
-    if request.published:
-        begin = f"no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
-        notes.append(Message(path, begin))
-    return tuple(notes)
+    sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
+    return (Message(path, sentence, sample=foreign),) if foreign else ()
 
 
 def order_times(
@@ -231,9 +221,8 @@ def _sensors(
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
         raise SocialxError(request.where, "the file holds no positions of its sensors", helps)
-    locations, cased = match_case(ids, locations)
-    if cased:
-        notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
+    locations, remarks = match_ids(ids, locations)
+    notes += [f"{positions}: {remark}" for remark in remarks]
     listed = [location for vdid in ids if (location := locations.get(match_key(vdid)))]
     described = any(location.direction or np.isfinite([location.lanes, location.length]).any() for location in listed)
     if odd := sorted({location.other_direction for location in listed} - {""}):

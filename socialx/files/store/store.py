@@ -234,10 +234,13 @@ class Store(ResultRepr):
         return is_reading(values, self.missing)
 
 
-def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
+def open_store(
+    path: str | Path, feature: str | None = None, days: int | None = None, sensors: Sensors | None = None
+) -> Store:
     """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
-    feature: None for the first, measured feature. days: the first N calendar days, None for all.
+    feature: None for the first, measured feature. days: the first N calendar days, None for all. sensors: those of the
+    file, where they are known because it was just written.
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
@@ -262,7 +265,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
         timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
-        sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
+        sensors, unit = sensors or _read_sensors(file, ids), read_unit(file, feature)
         imputed, described = rules.get(IMPUTED_ATTR), read_text(rules.get(TABLE_ATTR, ""))
     return Store(
         path=path,

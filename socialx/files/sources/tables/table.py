@@ -15,7 +15,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.data.calendar import DAY_S, shifts
-from socialx.files.sources.resample import impossible
+from socialx.files.sources.resample import grouped_means, impossible
 from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
 from socialx.files.sources.tables.clock_changes import REWRITE, repeated_hour
 from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
@@ -152,7 +152,8 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
         raise SettingsError(where, f"the columns name sensors more than once ({sample(copies)})", helps)
     place = {column: index for index, column in enumerate(numbers)} | {-1: -1}
     places = np.array([place[column] for column in used], np.int64).reshape(len(labels), len(found))
-    rest = [name for column, name in enumerate(names) if column not in {*numbers, *taken} and name]
+    taken = {*taken, *numbers}
+    rest = [name for column, name in enumerate(names) if column not in taken and name]
     return _Roles({name: names.index(name) for name in wanted}, labels, numbers, places, rest)
 
 
@@ -585,35 +586,24 @@ def _combined(
             wrong = impossible(readings, feature, spec.units.get(feature, ""))
             odd += int(np.count_nonzero(wrong))
             readings[wrong] = np.nan
-        flow = piece[..., features.index(FLOW)] if FLOW in features else None
-        if begin == 0 and flow is not None:
-            _refuse_total(flow, begins, names, ids, where)
-        for index, feature in enumerate(features):
-            result[begin : begin + rows, :, index] = _means(piece[..., index], begins, feature, flow)
+        if FLOW in features:
+            flow = piece[..., features.index(FLOW)]
+            if begin == 0:
+                _refuse_total(flow, begins, names, ids, where)
+            sums = np.add.reduceat(flow, begins, 1)
+            if SPEED in features:  # whose mean is plain where the flow of a lane is unknown
+                weights = np.where(np.isfinite(piece[..., features.index(SPEED)]), flow, 0.0)
+                lost = np.isnan(np.add.reduceat(weights, begins, 1))
+                flow[np.repeat(lost, np.diff([*begins, len(order)]), axis=1)] = np.nan
+        result[begin : begin + rows] = grouped_means(piece, begins, 1, features)[0]
+        if FLOW in features:
+            result[begin : begin + rows, :, features.index(FLOW)] = sums
     most = max(range(len(ids)), key=lambda index: len(lanes[index]))
     notes = [Message(where, f"lanes are combined to sensors ({ids[most]}: {names[most]})")]
     if odd:
         many = counted(odd, "number of a lane is", "numbers of lanes are")
         notes.append(Message(where, f"{many} impossible, and left out of sums and means"))
     return result, notes, names
-
-
-def _means(readings: np.ndarray, begins: np.ndarray, feature: str, flow: np.ndarray | None) -> np.ndarray:
-    """Return the readings of lanes [t,M], ordered by sensor, as those of sensors, float64 [t,N]."""
-
-    def total(part: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(part, begins, axis=1)
-
-    known = np.isfinite(readings)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = total(np.where(known, readings, 0.0)) / total(known)
-        if feature == FLOW:
-            return total(readings)
-        if feature != SPEED or flow is None:
-            return mean
-        weight = np.where(known, flow, 0.0)
-        weighted = total(np.where(known, weight * readings, 0.0)) / total(weight)
-    return np.where(np.isfinite(weighted), weighted, mean)
 
 
 def _refuse_total(
