@@ -152,6 +152,16 @@ def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path) -> None
     refused(frame.assign(A_L3=lanes.sum(axis=1)), spec, "sum of the others")
 
 
+def test_speeds_of_lanes_are_plain_means_where_a_flow_is_unknown() -> None:
+    times = pd.date_range("2024-03-04", periods=4, freq="5min", name="time")
+    frame = pd.DataFrame({"v1": 30.0, "q1": [3, 0, np.nan, 3], "v2": 50.0, "q2": [1.0, 0, 5, np.nan]}, times)
+    frame.loc[times[3], "v2"] = np.nan
+    spec = TableSpec({"speed": r"v(?P<lane>\d)", "flow": r"q(?P<lane>\d)"}, ("time",))
+    speed, flow = read(frame, spec).values[:, 0].T
+    assert speed.tolist() == [35, 40, 40, 30]
+    np.testing.assert_array_equal(flow, [4, 0, np.nan, np.nan])
+
+
 def test_what_does_not_fit_in_memory_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,26 +186,35 @@ def _average_rows(
     near = np.rint(rows)
     rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
 
-    def total(part: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(part, begins, axis=0)
-
-    observed = np.isfinite(values)
-    numbers = np.where(observed, values, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = total(numbers) / total(observed)
-        if "flow" in features:
-            flow = features.index("flow")
-            if SPEED in features:
-                speed = features.index(SPEED)
-                weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
-                weighted = total(weight * numbers[..., speed]) / total(weight)
-                means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
-            if sums:
-                whole = np.where(rows % 1, rows, np.maximum(rows, total(observed[..., flow])))
-                means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
-    means[total(observed) < SHARE * rows[:, np.newaxis]] = np.nan
+    means, count = grouped_means(values, begins, 0, features)
+    if sums and "flow" in features:
+        flow = features.index("flow")
+        whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
+        means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
+    means[count < SHARE * rows[:, np.newaxis]] = np.nan
     shape = (len(begins), -1) if len(features) == 1 else means.shape
     return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
+
+
+def grouped_means(
+    values: np.ndarray, begins: np.ndarray, axis: int, features: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of groups along an axis of values float64 [t,N,F], and how many readings each has.
+
+    begins: the first index of each group. Speeds are weighted by the flows of the same readings, where these are known.
+    """
+    observed = np.isfinite(values)
+    numbers = np.where(observed, values, 0.0)
+    count = np.add.reduceat(observed, begins, axis, dtype=np.int64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.add.reduceat(numbers, begins, axis) / count
+        if "flow" in features and SPEED in features:
+            flow, speed = features.index("flow"), features.index(SPEED)
+            weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
+            weighted = np.add.reduceat(weight * numbers[..., speed], begins, axis)
+            weighted /= np.add.reduceat(weight, begins, axis)
+            means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
+    return means, count
 
 
 def impossible(values: np.ndarray, feature: str, unit: str) -> np.ndarray:

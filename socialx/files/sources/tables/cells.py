@@ -486,7 +486,8 @@ def as_arrow(frame: Any) -> pa.Table:
     if twice := {*map(str, frame.index.names)} & {*names} or {name for name in names if names.count(name) > 1}:
         raise SocialxError(FRAME, f"two columns are called {min(twice)!r}", "rename one of them, perhaps the index")
     try:
-        return pa.Table.from_pandas(frame)
+        table = pa.Table.from_pandas(frame)
+        return table.select([*range(len(names), table.num_columns), *range(len(names))])  # the index first
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = f"some cells are no numbers, texts or times, or of several kinds ({in_short(error)})"
         raise SocialxError(FRAME, kinds, "give numbers, and NaN where nothing was read") from None

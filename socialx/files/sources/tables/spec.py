@@ -136,7 +136,8 @@ class TableSpec:
 
     def as_yaml(self) -> str:
         """Return the description as text for a file, a line for each value; ``load`` reads it."""
-        return "".join(f"{name}: {_written(value)}\n" for name, value in self._said().items())
+        said = self._said().items()
+        return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in said)
 
     def _said(self) -> dict[str, Any]:
         return {
@@ -257,15 +258,3 @@ def _default(one: Field[Any]) -> Any:
     if one.default_factory is not MISSING:
         return one.default_factory()
     return None if one.default is MISSING else one.default
-
-
-def _written(value: Any) -> str:
-    """Return a value as YAML on one line, texts in quotes."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_written(name)}: {_written(part)}' for name, part in value.items())}}}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, str) and value.isprintable():
-        plain = re.fullmatch("[a-z][a-z_]*", value) and value not in ("null", "true", "false", "yes", "no", "on", "off")
-        return value if plain else f"""'{value.replace("'", "''")}'"""
-    return json.dumps(value)
