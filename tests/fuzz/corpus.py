@@ -10,7 +10,6 @@ import json
 import random
 import shlex
 import shutil
-import tomllib
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -188,6 +187,7 @@ def _convert(kind: str, data: str, options: str, oracle: str = "") -> tuple[Comm
     return named, auto, command(f"convert auto {data}"), command(f"inspect {data} --json")
 
 
+ZONES = ("Europe/Paris", "Australia/Lord_Howe", "Etc/GMT-1")
 ONE = f"{TIMED} --sensor-column sensor --channel speed --missing none"
 APPENDED = tuple(
     command(f"append data.h5 data.csv{end}", "data.h5") for end in ("", " --missing 255,0", " --timezone Europe/Paris")
@@ -211,48 +211,31 @@ def _tables(folder: Path) -> list[Base]:
     np.save(array, values)
     wide = {"values": {"speed": drawn.EVERY}, "time": [""]}
     long = {"values": {"speed": "speed"}, "time": ["time"], "sensor": ["sensor"]}
-    metr_la = (
-        command(f"convert metr-la data.csv {TIMED}", OUT, oracle="table"),
-        *_convert("csv", "data.csv", TIMED, "table"),
-    )
-    german_too = (f"{TIMED} --units km/h", f"{TIMED} --missing -1,0", f"{TIMED} --quantity flow", "--dry-run")
-    clocks = tuple(f"{TIMED} --timezone {zone}" for zone in ("Europe/Paris", "Australia/Lord_Howe", "Etc/GMT-1"))
+    csvs = {"csv": csv, "German": german, "rows": rows.to_csv(index=False).encode()}
+    csvs["clock"] = hours.to_csv(index_label="time").encode()
+    named, arrays = command(f"convert metr-la data.csv {TIMED}", OUT, oracle="table"), {"data.npy": array.getvalue()}
+    by_npy = _convert("npy", "data.npy", f"--ids ids.txt {CLOCK} {TIMED}", "npy")
 
-    def base(name: str, files: Files, target: str, *commands: Command, weight: float = 1.5, **spec: Any) -> Base:
-        return Base(name, {**places, **files}, (target,), commands, weight, spec)
-
-    def auto(options: tuple[str, ...]) -> list[Command]:
+    def auto(*options: str) -> list[Command]:
         return [command(f"convert auto data.csv {each}", *([OUT] if OUT in each else [])) for each in options]
 
+    def base(name: str, target: str, *commands: Command, weight: float = 1.5, **spec: Any) -> Base:
+        kept = {"data.csv": csvs.get(name, csv), "data.jsonl": lines, "data.zip": months.getvalue(), **arrays, **places}
+        return Base(name, kept, (target,), commands, weight, spec)
+
+    dry, points = command("convert auto data.csv --dry-run"), f"--meta-csv at.json {TO}"
+    german_too = auto(f"{TIMED} --units km/h", f"{TIMED} --missing -1,0", f"{TIMED} --quantity flow")
     return [
-        base("published", {"data.csv": csv}, "data.csv", *metr_la, weight=2, **wide),
-        base("locations", {"data.csv": csv}, LOCATIONS, metr_la[0], **wide),
-        base("points", {"data.csv": csv}, "at.json", command(f"convert auto data.csv --meta-csv at.json {TO}", OUT)),
-        base(
-            "German", {"data.csv": german}, "data.csv", *auto(german_too), command("inspect data.csv --json"), weight=2
-        ),
-        base(
-            "rows",
-            {"data.csv": rows.to_csv(index=False).encode()},
-            "data.csv",
-            *_convert("csv", "data.csv", ONE, "table"),
-            **long,
-        ),
-        base("lines", {"data.jsonl": lines}, "data.jsonl", *_convert("csv", "data.jsonl", ONE, "table"), **long),
-        base("clock", {"data.csv": hours.to_csv(index_label="time").encode()}, "data.csv", *auto(clocks)),
-        base("months", {"data.zip": months.getvalue()}, "data.zip", *_convert("csv", "data.zip", TIMED)),
-        base(
-            "array",
-            {"data.npy": array.getvalue()},
-            "data.npy",
-            *_convert("npy", "data.npy", f"--ids ids.txt {CLOCK} {TIMED}", "npy"),
-        ),
-        base(
-            "ids",
-            {"data.npy": array.getvalue()},
-            "ids.txt",
-            command(f"convert npy data.npy --ids ids.txt {CLOCK} {TIMED}", OUT, oracle="npy"),
-        ),
+        base("csv", "data.csv", named, *_convert("csv", "data.csv", TIMED, "table"), weight=2, **wide),
+        base("locations", LOCATIONS, named, **wide),
+        base("points", "at.json", *auto(points)),
+        base("German", "data.csv", *german_too, dry, command("inspect data.csv --json"), weight=2),
+        base("rows", "data.csv", *_convert("csv", "data.csv", ONE, "table"), **long),
+        base("lines", "data.jsonl", *_convert("csv", "data.jsonl", ONE, "table"), **long),
+        base("clock", "data.csv", *auto(*(f"{TIMED} --timezone {zone}" for zone in ZONES))),
+        base("months", "data.zip", *_convert("csv", "data.zip", TIMED)),
+        base("array", "data.npy", *by_npy),
+        base("ids", "ids.txt", *by_npy[:2]),
     ]
 
 
@@ -264,17 +247,16 @@ def _points() -> bytes:
 
 
 def _hdf5(folder: Path) -> list[Base]:
-    frame = made(
-        folder,
-        "hdf5",
-        lambda here: data_files.write_locations(here / LOCATIONS),
-        lambda here: data_files.write_frame(here / "frame.h5", timestamps(ROWS), speeds(ROWS), order=[2, 0, 1]),
-    )
+    def write(here: Path) -> None:
+        data_files.write_locations(here / LOCATIONS)
+        data_files.write_frame(here / "frame.h5", timestamps(ROWS), speeds(ROWS), order=[2, 0, 1])
+
+    frame = made(folder, "hdf5", write)
     commands = (
         command("inspect data.h5 --json"),
         command("inspect data.h5 --fail-unless all"),
         command("inspect data.h5 --plot plot.png", "plot.png"),
-        command(f"inspect data.h5 --geojson {MAP}", MAP, oracle="positions"),
+        command(f"inspect data.h5 --geojson {MAP}", MAP),
         command("backfill data.h5 --dry-run"),
         command("backfill data.h5", "data.h5", oracle="backfill"),
         command("evaluate --baselines --data data.h5 --json", oracle="baselines"),
@@ -313,15 +295,9 @@ def store(folder: Path) -> Files:
 
 
 def _older(folder: Path) -> list[Base]:
-    more = f"--meta-csv {LOCATIONS} --rewrite"
-    commands = (
-        command("backfill old.h5", "old.h5", oracle="backfill"),
-        command(f"backfill old.h5 {more}", "old.h5", oracle="backfill"),
-        command(f"backfill old.h5 {more} --backup", "old.h5", "old.h5.bak", oracle="backfill"),
-        command(f"backfill old.h5 {more} --dry-run"),
-        command("inspect old.h5 --json"),
-    )
-    found = []
+    more, found = f"--meta-csv {LOCATIONS} --rewrite", []
+    completed = [command(f"backfill old.h5 {end}", "old.h5", "old.h5.bak", oracle="backfill") for end in ("", more)]
+    commands = (*completed, command(f"backfill old.h5 {more} --dry-run"), command("inspect old.h5 --json"))
     for name, builder in older_files.OLDER.items():
 
         def write(here: Path, builder: Callable[[Path], object] = builder) -> None:
@@ -333,41 +309,29 @@ def _older(folder: Path) -> list[Base]:
     return found
 
 
-SETTINGS = """\
-[data]
-path = "data.h5"
-lookback = 12
-horizon = 12
-[loader]
-batch_size = 16
-[model]
-width = 8
-blocks = 1
-slstm_at = []
-heads = 2
-[pooling]
-heads = 2
-neighbours = 3
-[trainer]
-max_epochs = 1
-learning_rate = 0.002
-run_dir = "new"
-"""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "data": {"path": "data.h5", "lookback": 12, "horizon": 12},
+    "loader": {"batch_size": 16},
+    "model": {"width": 8, "blocks": 1, "slstm_at": [], "heads": 2},
+    "pooling": {"heads": 2, "neighbours": 3},
+    "trainer": {"max_epochs": 1, "learning_rate": 0.002, "run_dir": "new"},
+}
 
 
 def _settings(folder: Path) -> list[Base]:
     """Settings that a user wrote, and distances, which only settings name."""
-    data, found = store(folder), []
-    as_yaml = yaml.safe_dump(tomllib.loads(SETTINGS), sort_keys=False)
-    for name, text in (("settings.yaml", as_yaml), ("settings.toml", SETTINGS)):
-        shown, trained = command(f"config -c {name} --json"), command(TRAIN.format(f"-c {name} --run-dir new"), "new")
-        found.append(Base(name, {name: text.encode(), **data}, (name,), (shown, shown, shown, trained), 1.2))
+    data, text = store(folder), yaml.safe_dump(SETTINGS, sort_keys=False).encode()
+    shown, trained = command("config -c settings.yaml --json"), "-c settings.yaml --run-dir new"
     pairs = [f"{start},{end},{100 + 700 * abs(i - j)}" for i, start in enumerate(IDS) for j, end in enumerate(IDS)]
-    matrix = "0,800,1500\n800,0,700.5\n1500,700.5,0\n"
-    trained = command(TRAIN.format("--data data.h5 --run-dir new --distances roads.csv"), "new")
-    for name, text in (("list", "\n".join(["from,to,cost", *pairs]) + "\n"), ("matrix", matrix)):
-        found.append(Base(f"distances {name}", {**data, "roads.csv": text.encode()}, ("roads.csv",), (trained,), 0.8))
-    return found
+    roads, named = (
+        "\n".join(["from,to,cost", *pairs, ""]).encode(),
+        "--data data.h5 --run-dir new --distances roads.csv",
+    )
+    commands = (shown, shown, command(TRAIN.format(trained), "new"))
+    return [
+        Base("settings", {"settings.yaml": text, **data}, ("settings.yaml",), commands, 1.5),
+        Base("distances", {**data, "roads.csv": roads}, ("roads.csv",), (command(TRAIN.format(named), "new"),), 1.2),
+    ]
 
 
 FIRST = TRAIN.format("--data data.h5 --run-dir run")

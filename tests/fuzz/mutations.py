@@ -278,96 +278,59 @@ def _change_hdf5(path: Path, dice: random.Random) -> str:
                 holder = file[dice.choice(holders)]
                 key, odd = dice.choice(sorted(holder.attrs)), dice.choice([*ODD, "gone"])
                 del holder.attrs[key]
-                if odd != "gone":
-                    holder.attrs[key] = ODD[odd]
+                holder.attrs.update({key: ODD[odd]} if odd in ODD else {})
                 changes.append(f"{holder.name}@{key} {odd}")
-            elif isinstance(file[name], h5py.Group) or dice.random() < 0.25:
-                changes.append(_change_link(file, name, dice))
             else:
-                changes.append(_change_dataset(file, name, dice))
+                changes.append(_change_object(file, name, dice))
     return "; ".join(changes)
 
 
 ODD: dict[str, Any] = {  # what no reader expects, by name
-    "a long text": "x" * 40_000,
-    "bytes": np.bytes_(b"caf\xe9"),
-    "NaN": np.nan,
-    "minus one": -1,
-    "huge": np.uint64(2**64 - 1),
-    "a matrix": np.eye(2),
-    "nothing": h5py.Empty("f"),
+    **{"a long text": "x" * 40_000, "bytes": np.bytes_(b"caf\xe9"), "NaN": np.nan, "minus one": -1, "far": 95.0},
+    **{"huge": np.uint64(2**64 - 1), "a matrix": np.eye(2), "nothing": h5py.Empty("f"), "a complex": np.complex64(1j)},
+    **{"no texts": np.array([], dtype="S3"), "a compound": np.zeros(2, dtype="f4,i8"), "codes": "\x1b[31m\nred"},
     "texts": np.array(["a", "b"], dtype=object).astype(h5py.string_dtype("utf-8")),
-    "no texts": np.array([], dtype="S3"),
-    "a complex": np.complex64(1j),
-    "a compound": np.zeros(2, dtype="f4,i8"),
-    "JSON": np.bytes_(b'{"avg_speed": 7}'),
-    "deep JSON": np.bytes_(b"[" * 20_000),
-    "terminal codes": "\x1b[31m\nred",
-    "far latitude": 95.0,
+    **{"JSON": np.bytes_(b'{"avg_speed": 7}'), "deep JSON": np.bytes_(b"[" * 20_000)},
 }
+CELLS = (
+    (b"", b"\xff", b"x" * 70, b"2012-13-01 00:00:00", b"nan", b"\n", b"1,2"),
+    (np.nan, np.inf, -1.0, 1e300, 0.0, 1e39),
+)
 
 
-def _change_link(file: h5py.File, name: str, dice: random.Random) -> str:
-    links: dict[str, Any] = {
-        "gone": None,
-        "renamed": None,
-        "a dataset": np.arange(3),
-        "a type": np.dtype("f8"),
-        "soft to nothing": h5py.SoftLink("/nowhere"),
-        "soft to itself": h5py.SoftLink("/" + name),
-        "external": h5py.ExternalLink("victim.h5", dice.choice(("/g", "/g/d"))),
-        "external to nothing": h5py.ExternalLink("nowhere.h5", "/g"),
-        "a group": file,
-        "itself in it": file,
+def _change_object(file: h5py.File, name: str, dice: random.Random) -> str:
+    """Something else in the place of a group or dataset: a link, another type or size, or another value in a cell."""
+    old, many = file[name], dice.choice((10**12, 10**8))
+    others: dict[str, Any] = {
+        **{"gone": None, "a group": dict, "a dataset": np.arange(3), "a type": np.dtype("f8")},
+        **{"soft to nothing": h5py.SoftLink("/nowhere"), "soft to itself": h5py.SoftLink("/" + name)},
+        "external": h5py.ExternalLink("victim.h5", dice.choice(("/g", "/g/d", "/nothing"))),
     }
-    kind = dice.choice(list(links))
-    if kind == "itself in it" and isinstance(file[name], h5py.Group):
-        file[name]["again"] = file[name]
-    elif kind == "renamed":
-        file.move(name, f"{name}x")
-    else:
-        del file[name]
-        if links[kind] is file:
-            file.create_group(name)
-        elif links[kind] is not None:
-            file[name] = links[kind]
-    return f"{name} {kind}"
-
-
-def _change_dataset(file: h5py.File, name: str, dice: random.Random) -> str:
-    """Another type, shape or size, or another value in one place."""
-    old = file[name]
-    values, dtype, shape, kept = old[()], old.dtype, old.shape, dict(old.attrs)
-    kind = dice.choice(("type", "type", "shape", "odd", "vast", "cell"))
-    if kind == "cell" and np.size(values):
-        place = tuple(dice.randrange(size) for size in shape)
-        cells = (b"", b"\xff", b"x" * 70, b"2012-13-01 00:00:00", b"nan", b"\n", b"1,2")
-        numbers = (np.nan, np.inf, -1.0, 1e300, 2.0**63, 0.0, 1e39)
-        cell: Any = dice.choice(cells if dtype.kind in "SO" else numbers)
-        with np.errstate(all="ignore"):
-            values = np.array(values)
-            values[place] = np.array(cell).astype(dtype) if dtype.kind != "O" else cell.decode("latin-1")
-        old[...] = values
-        return f"{name} {str(cell)[:20]!r} at {place}"
+    kept = {key: value for key, value in old.attrs.items() if not isinstance(value, h5py.Empty)}
+    if isinstance(old, h5py.Dataset):
+        values, numbers = np.array(old[()]), old.dtype.kind in "fiu"
+        changed = values.copy()
+        if values.size and old.dtype.kind != "O":
+            cell = dice.choice(CELLS[numbers])
+            with np.errstate(all="ignore"):
+                changed.flat[dice.randrange(values.size)] = np.array(cell).astype(old.dtype)
+                others[f"{cell!a} in a cell"] = changed
+                others |= {kind: np.nan_to_num(values).astype(kind) for kind in ("f2", ">f8", "u1", "c8") if numbers}
+        shapes = values[None], values[:0], values[:1], values[..., :1], values.T, values.ravel()
+        others |= {f"shape {each.shape}": each for each in shapes} | {dice.choice([*ODD]): dice.choice([*ODD.values()])}
+        others["vast"] = (many, *old.shape[1:])
+    how = dice.choice(list(others))
+    dtype = old.dtype
     del file[name]
-    if kind == "type":
-        how = dice.choice(("f2", "f8", ">f8", "i2", "u1", "S5", "c8", "?"))
-        with np.errstate(all="ignore"):
-            file[name] = np.nan_to_num(values).astype(how) if dtype.kind in "fiu" else np.zeros(shape, how)
-    elif kind == "vast":
-        how = str((dice.choice((10**12, 10**8)), *shape[1:]))
-        sizes = json.loads(f"[{how[1:-1].rstrip(',')}]")
-        file.create_dataset(name, sizes, dtype, chunks=tuple(min(size, 64) or 1 for size in sizes))
-    elif kind == "shape":
-        data = dice.choice([values[None], values[:0], values[:1], values[..., :1], values.T, values.ravel()])
-        how = str(data.shape)
-        file.create_dataset(name, data=data, dtype=dtype if data.size else None)
-    else:
-        how = dice.choice(list(ODD))
-        file[name] = ODD[how]
-    if dice.random() < 0.7:
-        file[name].attrs.update({key: value for key, value in kept.items() if not isinstance(value, h5py.Empty)})
-    return f"{name} {kind} {how}"
+    if how == "vast":
+        file.create_dataset(name, others[how], dtype, chunks=tuple(min(size, 64) or 1 for size in others[how]))
+    elif others[how] is dict:
+        file.create_group(name)
+    elif others[how] is not None:
+        file[name] = others[how]
+    if isinstance(file.get(name), h5py.Dataset) and dice.random() < 0.7:
+        file[name].attrs.update(kept)
+    return f"{name} {how}"
 
 
 STRUCTURAL: dict[str, Callable[[bytes, random.Random, Path], Changed]] = {

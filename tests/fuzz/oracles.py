@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -136,27 +134,11 @@ def as_undamaged(case: Case, folder: Path, stdout: str, right: results.Result) -
     return [f"{name} is not that of the undamaged run" for name in wrong[:2]]
 
 
-def mapped(case: Case, folder: Path) -> list[str]:
-    """The points that ``inspect`` writes against the positions of the file; a sensor without one has no point."""
-    features = json.loads((folder / results.MAP).read_text(encoding="utf-8"))["features"]
-    name = next(word for word in case.command.words if word.endswith(".h5"))
-    with h5py.File(os.fsencode(folder / name)) as file:
-        info = {vdid: dict(group.attrs) for vdid, group in file["metadata/vd_info"].items()}
-    found = {each["properties"]["id"]: each["geometry"]["coordinates"] for each in features}
-    return [
-        f"point {point} of {vdid}"
-        for vdid, point in found.items()
-        if point != [float(info[vdid]["position_lon"]), float(info[vdid]["position_lat"])]
-    ]
-
-
 def check(case: Case, folder: Path, outcome: Outcome, corpus: Corpus) -> list[str]:
     """What is wrong with what a command that ended well gave."""
     oracle = case.command.oracle
     if oracle in results.RESULTS:
         return as_undamaged(case, folder, outcome.stdout, corpus.expected[oracle])
-    if oracle == "positions":
-        return mapped(case, folder)
     if oracle == "backfill":
         return backfilled(case, folder)
     return converted(case, folder) if oracle in ("table", "npy", "hdfstore") else []
