@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def read_head(sample: Sample, decimal: str | None, *, speeds: bool = False) -> t
     """
     if sample.kind in ("parquet", "frame"):
         return Head(sample.names, list(sample.rows)), []
-    most = 2 * TITLES + BELOW if len(sample.names) > WIDE else None
+    most = 2 * TITLES if len(sample.names) > WIDE else None
     head, totals = Head(sample.names, list(sample.rows[:most])), list[str]()
     if sample.kind != "json":
         lines = [split(line, sample.separator) for line in sample.lines[:most]]
@@ -105,7 +106,7 @@ def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> 
         [cell for cell in column if SIGNED.fullmatch(cell) or cell.isdigit()]
         for column in zip(*rows[:WIDE], strict=True)
     ]
-    columns = [column for column in columns[:WIDE] if not all(map(str.isdigit, column))]
+    columns = [column for column in columns if not all(map(str.isdigit, column))]
     signed = [cell for column in columns for cell in column if not cell.isdigit()]
     both = next((cell for cell in signed if "." in cell and "," in cell), "")
     sign = decimal or max(".,", key=both.rfind) if decimal or both else "," if "," in "".join(signed) else "."
@@ -163,7 +164,7 @@ class SampledTable:
                     for cell in filled
                 ]
             numbers = [float(cell) for cell in filled if NUMBER.fullmatch(cell)]
-            if filled and len(numbers) >= 0.9 * len(filled):
+            if numbers and len(numbers) >= 0.9 * len(filled):
                 read[name] = np.array(numbers)
         return read
 
@@ -179,7 +180,7 @@ class SampledTable:
         """Return the share of rows whose readings differ from another row with equal cells in ``key``; of rows that
         have the texts ``only``.
         """
-        readings, count = defaultdict(set), defaultdict(int)
+        readings, count = defaultdict[Any, set[Any]](set), defaultdict[Any, int](int)
         columns = [[self.columns[name] for name in part] for part in (key, reads, only or {})]
         keys, cells, kinds = (list(zip(*part, strict=True)) or [()] * len(self.head.rows) for part in columns)
         for one, cell, kind in zip(keys, cells, kinds, strict=True):
