@@ -453,7 +453,7 @@ def _spec(table: SampledTable, clock: Clock, features: Mapping[str, str], sensor
     """Return the description of the columns."""
     request, template, text = table.request, next(iter(features.values())), dict(table.head.text)
     columns = {feature: _matches(table, one, *clock.columns, *sensors) for feature, one in features.items()}
-    units = {}
+    units = dict[str, str]()
     for feature, names in columns.items():
         measured = words.parse_unit(table.unit(names[0])) if names else None
         units |= {feature: measured[1]} if measured and measured[0] in (feature, "occupancy") else {}

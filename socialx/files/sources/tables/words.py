@@ -30,10 +30,10 @@ OTHER = re.compile(
 READING = re.compile(r"value|reading|measurement|wert|messwert|data|result|valor|valeur|waarde", re.IGNORECASE)
 SENSOR = re.compile(
     r"(?:id[ _-]?)?(?:sensor|station|det|detector|detektor|vd|vds|device|counter|loop|messstelle|zählstelle|zaehlstelle"
-    r"|messquerschnitt|querschnitt|mq|meetpunt|meetlocatie|punto(?:[ _-]?(?:de[ _-]?)?medida)?|estaci[oó]n|aforo|compteur|capteur|boucle|site|segment"
+    r"|messquerschnitt|querschnitt|mq|meetpunt|meetlocatie|punto(?:[ _-]?(?:de[ _-]?)?medida)?"
+    r"|estaci[oó]n|aforo|compteur|capteur|boucle|site|segment"
     r"|link|arc|node|tms|tmc|lam|camera|junction|intersection|iu|spira|postazione|location|road|edge|zst|item|series|unique"
-    r"|count[ _-]?point"
-    r"|計測地点|觀測點|测站|지점|identifiant[ _-]arc|datastream|trafikkregistreringspunkt|punkt)"
+    r"|count[ _-]?point|計測地点|觀測點|测站|지점|identifiant[ _-]arc|datastream|trafikkregistreringspunkt|punkt)"
     r"(?:[ _-]?(?:id|name|no|nr|code|key|number|nummer|番号))?|id|name|[a-z]*det(?:ector|id)(?:_.*)?|vdid|iu_ac|sid",
     re.IGNORECASE,
 )
