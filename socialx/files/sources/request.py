@@ -162,7 +162,7 @@ class ConvertOptions:
     known_features: tuple[str, ...] = ()
     table: Annotated[
         Path | None,
-        Option("what the tables hold, in YAML (convert --dry-run prints it)", "SPEC", _path, append=True),
+        Option("what the tables hold, in YAML, as a dry run of convert prints it", "SPEC", _path, append=True),
     ] = None
     meta_csv: Annotated[
         Path | None,

@@ -43,7 +43,7 @@ MANY, FEW = 100, 30  # columns that may name sensors; texts of a kind of rows
 STRAY, LONELY = 0.01, 0.5  # shares of rows with several readings: of a clock change at most; of a table of many sensors
 SLOWEST, FASTEST, VARIED = 15, 200, 0.5  # of speeds: medians, readings, and the deviation by the mean
 STEPS = (60, 120, 180, 300, 600, 900, 1200, 1800, 3600)  # seconds between rows
-BY_TABLE = "in a description for --table, which --dry-run prints"
+BY_TABLE = f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry_run', True)} prints one"
 
 
 @dataclass(frozen=True)
