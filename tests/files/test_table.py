@@ -40,9 +40,14 @@ def written(tmp_path: Path, text: str | bytes, name: str = "a.csv") -> Path:
 @pytest.mark.parametrize(
     "cell", ["x", "inf", "-Infinity", "0x10", "1e999", "1_000", "12 km/h", "1,5", "1.000,5", "true", "\u0661"]
 )
-def test_a_cell_that_is_no_number_is_named(cell: str, tmp_path: Path) -> None:
-    path = written(tmp_path, f'{TABLE}\n2024-03-04 01:00,3,"{cell}"\n')
-    refused(path, WIDE, str(path), "line 4", "'B'")
+@pytest.mark.parametrize("many", [2, 500])
+def test_a_cell_that_is_no_number_is_named(
+    cell: str, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socialx.files.sources.tables.cells.MANY", many)
+    for quote in ('"', "" if "," not in cell else '"'):
+        path = written(tmp_path, f"{TABLE}\n2024-03-04 01:00,3,{quote}{cell}{quote}\n")
+        refused(path, WIDE, str(path), "line 4", "'B'")
 
 
 @pytest.mark.parametrize(("cell", "how"), [("1.5", {"decimal": ","}), ("1.5", {"decimal": ",", "thousands": "."})])

@@ -323,8 +323,13 @@ def a_row_of_nothing_at_the_end(path: Path) -> Any:
     return path
 
 
+@pytest.mark.parametrize("many", [1, 500])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_described_layout_gives_the_readings(name: str, tmp_path: Path) -> None:
+def test_a_described_layout_gives_the_readings(
+    name: str, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """many: columns of numbers that are parsed as one."""
+    monkeypatch.setattr("socialx.files.sources.tables.cells.MANY", many)
     make, spec = LAYOUTS[name]
     wanted = WIDE
     if name == "japan":

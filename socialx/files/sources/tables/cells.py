@@ -39,7 +39,8 @@ ENCODINGS = ("utf-8-sig", "cp1252", "cp932", "cp949", "gb18030")  # in the order
 MARK = b"\xef\xbb\xbf"
 PIECE_BYTES, BLANK_BYTES, JSON_BYTES = 1 << 22, 1 << 26, 1 << 28  # of a text at once; of blank lines; of an array
 BATCH, OBJECTS = 1 << 14, 4096  # rows of Arrow, and objects of JSON, at once
-SAMPLE_ROWS, SAMPLE_CELLS, TAIL_BYTES, TAIL_LINES = 2000, 1 << 19, 1 << 16, 10
+MANY = 500  # columns of numbers, which are parsed as one
+SAMPLE_ROWS, SAMPLE_CELLS, TAIL_BYTES, TAIL_LINES = 2000, 1 << 18, 1 << 16, 10
 UNPACKED_BYTES, PACKED_RATIO, SMALL_BYTES, SHEET_CELLS = 1 << 29, 50, 1 << 25, 1 << 24  # of a workbook
 PARQUET_CELLS, CELLS_OF_BYTE = 1 << 24, 20  # readings take a byte or two, and hundreds of equal cells one
 AS_CSV = "save the table as CSV"
@@ -138,7 +139,7 @@ def sample(source: Source, spec: TableSpec | None = None) -> Sample:
 
 
 def _most_rows(names: Sequence[str]) -> int:
-    return max(50, min(SAMPLE_ROWS, SAMPLE_CELLS // max(len(names), 1)))
+    return max(20, min(SAMPLE_ROWS, SAMPLE_CELLS // max(len(names), 1)))
 
 
 # A text: pieces of whole lines, parsed by Arrow; where that fails, as texts, and then row by row to name the line.
@@ -195,7 +196,7 @@ def find_separator(lines: Sequence[str]) -> str:
     """Return the sign by which most of the lines have equally many cells, a comma if there is none."""
     best, score = ",", (0, 0)
     for mark in SEPARATORS:
-        counts = Counter(len(_split(line, mark)) for line in lines)
+        counts = Counter(len(_split(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
         found = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
         best, score = (mark, found) if found > score else (best, score)
     return best
@@ -243,13 +244,15 @@ class _Text:
         """Return the rows of whole lines: by Arrow, with numbers as such, else as texts, else row by row."""
         import pyarrow as pa
 
-        signs = self.spec.decimal, self.spec.thousands
+        signs, name = (self.spec.decimal, self.spec.thousands), partial(self._line, piece, line)
+        if (wide := self._wide(piece, texts, numbers)) is not None:
+            return Rows(*wide, name)
         if MARK not in piece:  # which Arrow drops inside a text
             for typed in (True, False)[bool(self.spec.thousands) :]:
                 with suppress(pa.ArrowInvalid, _WrongCell):
                     columns = self._columns(piece, texts, numbers, typed)
                     matrix = as_matrix(columns[len(texts) :], *signs)
-                    return Rows(columns[: len(texts)], matrix, partial(self._line, piece, line))
+                    return Rows(columns[: len(texts)], matrix, name)
         lines, cells = self._by_row(piece, line, (*texts, *numbers))
         columns = [pa.array(column, pa.string()) for column in cells]
         called = [self.names[column] for column in numbers]
@@ -272,6 +275,35 @@ class _Text:
         )
         table = arrow.read_csv(pa.py_buffer(piece), read, arrow.ParseOptions(delimiter=self.mark), convert)
         return list(table.combine_chunks().to_batches()[0].columns)
+
+    def _wide(
+        self, piece: bytes, texts: Sequence[int], numbers: Sequence[int]
+    ) -> tuple[list[pa.Array], np.ndarray] | None:
+        """Return the columns of many numbers side by side, parsed as one long column; None for other tables."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+
+        mark, count, width = self.mark.encode(), len(numbers), len(self.names)
+        if count < MANY or [*numbers] != [*range(numbers[0], numbers[0] + count)] or b'"' in piece or MARK in piece:
+            return None
+        lines = [line for line in piece.splitlines() if line and not line.isspace()]
+        if self.spec.thousands or any(line.count(mark) != width - 1 for line in lines):
+            return None
+        cut = [line.split(mark, numbers[0]) for line in lines]
+        cells = [[*row[:-1], *row[-1].rsplit(mark, width - numbers[0] - count)] for row in cut]
+        column = b"\n".join([row[numbers[0]].replace(mark, b"\n") for row in cells])
+        convert = arrow.ConvertOptions(
+            column_types={"0": pa.float32()}, null_values=ABSENT, decimal_point=self.spec.decimal
+        )
+        read = arrow.ReadOptions(use_threads=False, block_size=len(column) + 1, column_names=["0"])
+        parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
+        with suppress(pa.ArrowInvalid, UnicodeDecodeError):
+            table = arrow.read_csv(pa.py_buffer(column + b"\n"), read, parse, convert)
+            matrix = np.array(table.column(0), np.float32).reshape(len(lines), count)
+            places = [text if text < numbers[0] else text - count + 1 for text in texts]
+            columns = [pa.array([row[place].decode().strip() for row in cells], pa.string()) for place in places]
+            return None if np.isinf(matrix).any() else (columns, matrix)
+        return None
 
     def _by_row(self, piece: bytes, line: int, wanted: Sequence[int]) -> tuple[list[int], list[list[str]]]:
         """Return the line of each row, and the cells by column. Raises for a row with other than the usual cells."""
