@@ -21,7 +21,6 @@ import numpy as np
 from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import plausible_location, to_plane
-from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.sources.positions.locations import Location, match_ids, read_locations
 from socialx.files.sources.readings import stored_unit
@@ -454,7 +453,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = (
-        Block(seconds[first : first + BLOCK_ROWS], float32(features[first : first + BLOCK_ROWS, :, 0]))
+        Block(seconds[first : first + BLOCK_ROWS], np.array(features[first : first + BLOCK_ROWS, :, 0], np.float32))
         for first in range(0, len(timestamps), BLOCK_ROWS)
     )
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))

@@ -40,6 +40,8 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
+    if dataset and format.name == CSV and request.table is None:
+        request = replace(request, quantity=request.quantity or SPEED)
     if request.meta_csv is not None:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
@@ -77,7 +79,7 @@ def _format(named: PublishedDataset | Format | None, request: ConvertOptions) ->
     if isinstance(named, Format):
         return named
     described = request.table or request.time_column or request.sensor_column or request.time_format
-    if request.frame is not None or request.more or (described and request.head.kind != "hdf5"):
+    if request.frame is not None or (described and request.head.kind != "hdf5"):
         return FORMATS[CSV]
     return recognise(request.head)[0]
 
@@ -116,8 +118,9 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         other = next((other.name for other in others if other is not dataset), None)
         problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
+        own = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
-        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
+        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, **own, **written))
     sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
     return (Message(path, sentence, sample=foreign),) if foreign else ()
 

@@ -315,7 +315,9 @@ def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Pla
     for column, name in enumerate(names):
         points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
         filled = [row[column] for row in rows if row[column] not in NOWHERE]
-        if not filled or 2 * np.isfinite(points[:, 0]).sum() < len(filled):
+        if 2 * sum("." in cell for cell in filled) < max(1, len(filled)):  # two whole numbers may be anything
+            continue
+        if 2 * np.isfinite(points[:, 0]).sum() < len(filled):
             continue
         is_wkt, lower = WKT.match(filled[0]), name.lower()
         north, east = lower.find("lat"), max(lower.find("lon"), lower.find("lng"))
@@ -328,8 +330,8 @@ def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Pla
 
 
 def _two(cell: str) -> tuple[float, float]:
-    """Return the two numbers of a point in their order; NaN for any other cell, and for two whole numbers."""
-    match = WKT.fullmatch(cell) or (TWO.fullmatch(cell) if "." in cell else None)
+    """Return the two numbers of a point in their order; NaN for any other cell."""
+    match = WKT.fullmatch(cell) or TWO.fullmatch(cell)
     return (float(match[1]), float(match[3])) if match else (math.nan, math.nan)
 
 
