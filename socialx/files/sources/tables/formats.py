@@ -75,7 +75,7 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
     first = cells.sample(sources[0])
     request = _with_features(request, first)
     proposal = propose.propose(first, request, _ids(request, first))
-    if proposal.questions and request.frame is None and _are_locations(request.data):
+    if proposal.spec is None and request.frame is None and _are_locations(request.data):
         remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
         raise SocialxError(request.data, "this is a table of positions, not of readings", remedy)
     if proposal.spec is None:
