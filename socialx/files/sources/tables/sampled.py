@@ -94,23 +94,20 @@ def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
 def _totals(rows: Sequence[Sequence[str]], tail: Iterable[Sequence[str]]) -> list[str]:
     """Return the words with which the last rows begin where other rows begin with a time."""
     begins = dict.fromkeys(cells[0] for cells in tail if cells and cells[0] not in ABSENT)
-    dated = any(row[:1] and row[0][:1].isdigit() for row in rows[:1])
-    return [
-        text for text in begins if dated and not text[0].isdigit() and text[0] not in "+-.,:" and EITHER not in text
-    ]
+    dated = any(row[:1] and row[0][:1].isdecimal() for row in rows[:1])
+    worded = [text for text in begins if not text[0].isdecimal() and text[0] not in "+-.,:" and EITHER not in text]
+    return worded if dated else []
 
 
 def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> tuple[dict[str, str], list[Question]]:
     """Return the signs of decimals and thousands, and a question where numbers such as 1.234 allow two readings."""
-    columns = [
-        [cell for cell in column if SIGNED.fullmatch(cell) or cell.isdigit()]
-        for column in zip(*rows[:WIDE], strict=True)
-    ]
-    columns = [column for column in columns if not all(map(str.isdigit, column))]
-    signed = [cell for column in columns for cell in column if not cell.isdigit()]
+    narrow = zip(*(row[:WIDE] for row in rows[:WIDE]), strict=True)
+    columns = [[cell for cell in column if SIGNED.fullmatch(cell) or cell.isdecimal()] for column in narrow]
+    columns = [column for column in columns if not all(map(str.isdecimal, column))]
+    signed = [cell for column in columns for cell in column if not cell.isdecimal()]
+    every = "".join(signed)
     both = next((cell for cell in signed if "." in cell and "," in cell), "")
-    sign = decimal or max(".,", key=both.rfind) if decimal or both else "," if "," in "".join(signed) else "."
-    sign = "." if not decimal and not both and "." in "".join(signed) else sign
+    sign = decimal or (max(".,", key=both.rfind) if both else "," if "," in every and "." not in every else ".")
     other = "," if sign == "." else "."
     if decimal or both:
         form = re.compile(GROUPED.format(re.escape(other), re.escape(sign)))
@@ -119,13 +116,12 @@ def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> 
     if any(cell.count(sign) > 1 for cell in marked):
         return {"decimal": other, "thousands": sign}, []
     if marked and all(map(re.compile(GROUPED.format(re.escape(sign), "x")).fullmatch, marked)):
-        whole = any(cell.isdigit() and int(cell) > 1 for column in columns for cell in column)
+        whole = any(cell.isdecimal() and int(cell) > 1 for column in columns for cell in column)
         large = any(abs(int(cell.split(sign)[0])) >= THOUSANDS for cell in marked)
         if not large or (whole and not speeds):
             problem = f"numbers like {marked[0]} may have thousands or decimals behind the sign"
-            return {"decimal": sign}, [
-                Question(problem, {}, f"{Argument('decimal', '.')} or {Argument('decimal', ',')}")
-            ]
+            helps = f"{Argument('decimal', '.')} or {Argument('decimal', ',')}"
+            return {"decimal": sign}, [Question(problem, {}, helps)]
     return {"decimal": sign}, []
 
 
@@ -163,7 +159,7 @@ class SampledTable:
                     cell.replace(thousands or decimal, "" if thousands else ".").replace(decimal, ".")
                     for cell in filled
                 ]
-            numbers = [float(cell) for cell in filled if NUMBER.fullmatch(cell)]
+            numbers = [number for cell in filled if NUMBER.fullmatch(cell) and isfinite(number := float(cell))]
             if numbers and len(numbers) >= 0.9 * len(filled):
                 read[name] = np.array(numbers)
         return read
