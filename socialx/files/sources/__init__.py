@@ -8,7 +8,7 @@ from __future__ import annotations
 AUTO, CSV = "auto", "csv"  # the content decides; a table
 MODULES = {
     "hdfstore": ("hdfstore",),
-    "channels": ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy"),
+    "arrays": ("npy",),
     "taiwan": ("taiwan-vd",),
     "tables.formats": (CSV,),
 }

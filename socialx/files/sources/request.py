@@ -25,8 +25,6 @@ from socialx.core.notebook import files_in
 from socialx.files.store.head import FileHead, read_head
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
-# What helps where times have no date.
-DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
 FRAME = "the frame"  # in messages
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 
@@ -146,17 +144,16 @@ class ConvertOptions:
     """The user's description of a source; only ``data`` is required.
 
     data: a file, or a folder for formats with several files. more: further files with equal columns. frame: rows in
-    memory, a frame or an Arrow table, in place of files; label: their name in messages. published: ``first_time`` comes
-    from the published data set. known_ids, known_table, known_features: of the file that ``append`` extends, its
-    sensors, the description of the tables that it was made of, and what it measures. missing: empty means that every
-    number is an observation; None means 0 for speeds, and nothing for counts.
+    memory, a frame or an Arrow table, in place of files; label: their name in messages. known_ids, known_table,
+    known_features: of the file that ``append`` extends, its sensors, the description of the tables that it was made of,
+    and what it measures. missing: empty means that every number is an observation; None means 0 for speeds, and nothing
+    for counts.
     """
 
     data: Path
     more: tuple[Path, ...] = ()
     frame: Any = None
     label: str = ""
-    published: bool = False
     known_ids: tuple[str, ...] = ()
     known_table: str = ""
     known_features: tuple[str, ...] = ()
@@ -201,8 +198,6 @@ class ConvertOptions:
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
     resample: Annotated[int | None, Option("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
-    transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
-    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
     time_column: Annotated[
         tuple[str, ...], Option("the column of times, or of dates and of clocks", "NAME", _names, append=True)
     ] = ()
@@ -225,11 +220,6 @@ class ConvertOptions:
     def where(self) -> str:
         """The name of the source in messages."""
         return self.label or str(self.data)
-
-    @property
-    def first_time_name(self) -> str:
-        """The name for ``first_time`` in messages."""
-        return "the published start" if self.published else "the given start"
 
     @property
     def channels(self) -> list[str]:

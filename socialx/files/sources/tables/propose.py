@@ -487,16 +487,21 @@ def _dropped(table: SampledTable, template: str, names: Sequence[str], clock: Cl
     if "{sensor}" not in template:
         return tuple(drop)
     ours = {*names}
-    for name in _matches(table, pattern(template), *clock.columns):
-        dated = words.CALENDAR.fullmatch(name) and (table.numbers.get(name, np.ones(1)) % 1 == 0).all()
-        no_sensor = name not in table.numbers or dated or table.counts_rows(name)
-        if name not in ours or (no_sensor and not (table.ids and template_by_ids(name, table.ids))):
-            drop.append(name)
-    strange = [name for name in names if table.ids and name not in drop and not template_by_ids(name, table.ids)]
+    others = [name for name in names if not table.ids or not template_by_ids(name, table.ids)]
+    no_sensors = {name for name in others if _is_no_sensor(table, name)}
+    drop += [
+        name for name in _matches(table, pattern(template), *clock.columns) if name not in ours or name in no_sensors
+    ]
+    strange = [name for name in others if table.ids and name not in no_sensors]
     if strange and request.without_positions and not request.channel:
         added = {"drop": (*request.drop, *strange)}
         table.ask(f"columns are no ids of {request.meta_csv} ({listed(strange)})", added)
     return tuple(drop)
+
+
+def _is_no_sensor(table: SampledTable, name: str) -> bool:
+    dated = words.CALENDAR.fullmatch(name) and (table.numbers.get(name, np.ones(1)) % 1 == 0).all()
+    return name not in table.numbers or bool(dated) or table.counts_rows(name)
 
 
 def _places(table: SampledTable, sensors: Sequence[str]) -> dict[str, str]:
@@ -516,7 +521,7 @@ def _slots(table: SampledTable, template: str, names: Sequence[str], clock: Cloc
     labels = [(read_name(pattern(template), name) or ("",) * 3)[2] for name in names]
     if all(":" in label for label in labels):
         return {"form": f"{clock.forms[0] or '%Y-%m-%d'} %H:%M" + ":%S" * (labels[0].count(":") == 2)}
-    numbers = sorted(int(label) for label in labels if label.isdigit())
+    numbers = sorted(int(label) for label in labels if label.isdecimal())
     if len(labels) in SLOTS and numbers in ([*range(first, first + len(labels))] for first in (0, 1)):
         return {"slot_s": DAY_S // len(numbers), "slot_from": numbers[0]}
     helps = "call those of times of day 00:00, 01:00 and so on, each once"

@@ -51,7 +51,7 @@ def are_ids(names: Sequence[str]) -> bool:
     """
     if not all(IN_NAME.fullmatch(name) and not words.LANE.match(name) and not words.quantity(name) for name in names):
         return False
-    short = sorted(int(name) for name in names if name.isdigit() and len(name) < 3)
+    short = sorted(int(name) for name in names if name.isdecimal() and len(name) < 3)
     return not short or (len(names) >= EIGHT and short[0] in (0, 1) and short[-1] - short[0] == len(short) - 1)
 
 

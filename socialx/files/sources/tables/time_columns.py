@@ -63,7 +63,7 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
             (days if dated else moments).append(Clock((name,), forms, until, _shift(begins), dated))
         elif all(map(ONLY_TIME.fullmatch, begins)):
             clocks.append(name)
-        elif all(text.isdigit() and int(text) <= 24 for text in distinct):
+        elif all(text.isdecimal() and int(text) <= 24 for text in distinct):
             hours += [name] if words.HOUR.fullmatch(name) or len(distinct) > FEW_HOURS else []
     if form and not moments and (pairs := [*_pairs(cells, form)]):
         return pairs
@@ -110,7 +110,7 @@ def _forms(name: str, text: str) -> Iterator[str]:
         yield EXCEL
     elif match := MOMENT.fullmatch(text):
         day, clock, zone = match["date"], match["clock"] or "", match["zone"] or ""
-        mark = next(letter for letter in day if not letter.isdigit())
+        mark = next(letter for letter in day if not letter.isdecimal())
         first, _, last = day.split(mark)
         year = "%Y" if max(len(first), len(last)) == 4 else "%y"
         orders = ["%Y-%m-%d"] if len(first) == 4 else [f"%d-%m-{year}"]
@@ -160,7 +160,7 @@ def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: 
 
 def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
     """Yield the two columns whose cells, joined by a space, have the user's form: those called day and hour, if any."""
-    digits = [name for name in list(cells)[:MANY] if any(letter.isdigit() for letter in cells[name][0][:20])]
+    digits = [name for name in list(cells)[:MANY] if any(letter.isdecimal() for letter in cells[name][0][:20])]
     pairs = [*permutations(digits, 2)]
     named = [pair for pair in pairs if words.TIME.fullmatch(pair[0]) and words.HOUR.fullmatch(pair[1])]
     for pair in named or pairs:
