@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ TITLES, BELOW, WIDE = 10, 20, 200  # lines above a header; rows that tell it; co
 GROUPED = r"[+-]?[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+(?:{1}[0-9]*)?"  # a number with signs before three digits
 SIGNED = re.compile(r"[+-]?[0-9]*[.,][0-9]+|[+-]?[0-9]{1,3}(?:[.,][0-9]{3})+(?:[.,][0-9]*)?")
 THOUSANDS = 25  # from which on no road counts vehicles
+LARGEST = 1e30  # of a number
 PROVED = 10  # rows that show that a number is always the same
 
 
