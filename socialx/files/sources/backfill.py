@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -440,6 +440,15 @@ def _stored_digest(features: h5py.Dataset) -> str:
     return digest.hexdigest()
 
 
+def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[Block, None, None]:
+    """Yield the readings of the first feature as float32; an overflow becomes inf, which the writer rejects."""
+    for first in range(0, len(seconds), BLOCK_ROWS):
+        part = slice(first, first + BLOCK_ROWS)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.array(features[part, :, 0], np.float32)
+        yield Block(seconds[part], values)
+
+
 def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     """Return the readings of a PEMS-BAY file in an old layout, with the planned locations."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
@@ -452,10 +461,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     directions = tuple(facts.get("direction", "") for facts in sensor_facts)
     sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
-    blocks = (
-        Block(seconds[first : first + BLOCK_ROWS], np.array(features[first : first + BLOCK_ROWS, :, 0], np.float32))
-        for first in range(0, len(timestamps), BLOCK_ROWS)
-    )
+    blocks = _first_feature(features, seconds)
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
     origin = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
     return Readings(name, BAY.feature_set, sensors, blocks, *origin)

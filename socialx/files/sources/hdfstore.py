@@ -21,7 +21,7 @@ from socialx.files.store.head import FileHead
 from socialx.files.store.ids import find_repeated
 from socialx.files.store.layout import Block
 from socialx.files.store.open_hdf5 import check_dataset, open_hdf5
-from socialx.files.store.quantities import KMH, SPEED
+from socialx.files.store.quantities import KMH, QUANTITIES, SPEED
 
 BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
 SPEED_KEYS = ("df", "speed")  # metr-la.h5 and pems-bay.h5 of DCRNN
@@ -29,11 +29,15 @@ ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or make a frame
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read the only frame, or the one whose key the user names. DCRNN's frames, ``df`` and ``speed``, hold speeds."""
+    """Read the only frame, or the one whose key the user names. DCRNN's frames, ``df`` and ``speed``, hold speeds;
+    others hold what their key, ``quantity`` or ``units`` say.
+    """
     path = request.data
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(request, file)
-        if request.quantity is None and request.units not in KMH and key not in SPEED_KEYS:
+        said = request.quantity or (SPEED if key in SPEED_KEYS else QUANTITIES.get(key))
+        feature = said or (SPEED if request.units in KMH else None)
+        if feature is None:
             asks = f"add {Argument('quantity', 'flow')} or {Argument('quantity', 'speed')}"
             raise SettingsError(path, f"the frame {key!r} does not say what it holds", asks)
         ids, times = _ids(path, file[key], "axis0"), _times(path, file[key])
@@ -41,7 +45,7 @@ def _read(request: ConvertOptions) -> Contents:
             raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         columns = _block_columns(path, file[key], ids, len(times))
     blocks = _blocks(path, len(ids), times, columns)
-    return Contents(ids, len(ids), blocks, request.quantity or SPEED, times=times)
+    return Contents(ids, len(ids), blocks, feature, times=times)
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -61,11 +65,13 @@ def _groups(file: h5py.File, part: str) -> list[str]:
 
 
 def _find_key(request: ConvertOptions, file: h5py.File) -> str:
-    """Return the key of the only frame, or of the one that the user names. Raises for none and several."""
+    """Return the key of the frame that the user names, of the only one, or of that of speeds. Raises for others."""
     path, frames = request.data, _groups(file, "axis0")
     wanted = [key for key in frames if request.channel in (None, key)]
-    if len(wanted) == 1:
-        return wanted[0]
+    speeds = [key for key in wanted if key in SPEED_KEYS and request.quantity in (None, SPEED)]
+    for only in (wanted, speeds):
+        if len(only) == 1:
+            return only[0]
     if frames:
         problem = f"there are {len(frames)} frames in it ({sample(frames)})"
         raise SettingsError(path, problem, f"name one with {Argument('channel', frames[0])}")
@@ -106,8 +112,8 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if not match or index.dtype != np.int64:
         raise SocialxError(path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
-        problem = f"{index.name} has a time zone, wall times are needed"
-        raise SocialxError(path, problem, "write it with DataFrame.tz_localize(None)")
+        helps = f"write frame.tz_convert('UTC').tz_localize(None), and say {Argument('timezone', 'UTC')}"
+        raise SocialxError(path, f"{index.name} has a time zone, which HDFStores are not read with", helps)
     if not len(index):
         raise SocialxError(path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")

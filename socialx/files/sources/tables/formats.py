@@ -118,7 +118,7 @@ def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
     """Return the ids of the sensors that are known: of the file to extend, or of the table of positions, whose column
     of ids holds most of the texts in the ``first`` rows.
     """
-    if request.known_ids or request.meta_csv is None:
+    if request.known_ids or request.meta_csv is None or request.meta_csv in (request.data, *request.more):
         return frozenset(request.known_ids)
     texts = {*first.names}.union(*first.rows[:ROWS])
     return frozenset(location.sensor_id for location in read_locations(request.meta_csv, texts).values())
