@@ -70,15 +70,19 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
     for a column that is not there.
     """
     sources = sources if isinstance(sources, list | tuple) else [sources]
-    reader, parts, left_out, held = _Reader(spec), list[_Part](), dict[str, None](), 0
+    reader, parts, left_out, held, looked = _Reader(spec), list[_Part](), dict[str, None](), 0, SMALL
     where: object = ""
     for table, roles in _described(sources, spec):
         where, left_out = where or table.where, left_out | dict.fromkeys(roles.left_out)
-        _check_memory(table, roles, held)
+        each = 9 if len(roles.labels) > 1 else 22  # bytes of a reading with its part of the grid
+        _check_memory(table.where, (table.rows or 0) * roles.places.size * each + 2 * held)
         for rows in table.walk([*roles.texts.values()], roles.numbers):
             part = reader.part(rows, roles, table.where)
             parts += [part] if len(part.rows) else []
             held += part.values.nbytes
+            if held > looked:  # of a packed file, whose size tells nothing
+                _check_memory(table.where, 2 * held)
+                looked = 2 * held
     if not parts:
         raise SocialxError(where, "no row is left", "check which rows the description keeps")
     notes = [Message(where, "columns left out", "", list(left_out))] if left_out else []
@@ -172,16 +176,15 @@ def _labels(
     return columns
 
 
-def _check_memory(table: Table, roles: _Roles, held: int) -> None:
-    """Raise SocialxError where the readings take more than the free memory, as far as the size tells."""
-    need = int((table.rows or 0) * roles.places.size * (9 if len(roles.labels) > 1 else 22)) + 2 * held
+def _check_memory(where: object, need: float) -> None:
+    """Raise SocialxError where the readings need more bytes than are free."""
     if need > SMALL:
         from socialx.core.environment import free_memory  # imports torch, which few tables need
 
         free = free_memory()
         if free is not None and need > free:
             problem = f"the table needs about {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-            raise SocialxError(table.where, problem, "convert it by month, then append the others")
+            raise SocialxError(where, problem, "convert it by month, then append the others")
 
 
 # One piece.
@@ -482,7 +485,7 @@ class _Conflict(Exception):
 
 def _placed(axis: np.ndarray, parts: list[_Part], width: int) -> tuple[np.ndarray, int]:
     """Return readings on the axis, float32 [T,M,F], and how many came again; empties ``parts``. Raises _Conflict."""
-    features, again = parts[0].values.shape[2], 0
+    features, count = parts[0].values.shape[2], 0
     grid = np.full((len(axis), width, features), np.nan, np.float32)
     cells, rows_taken = grid.reshape(len(axis) * width, features), np.zeros(len(axis), bool)
     taken: np.ndarray | None = None  # by reading, once a part does not have whole rows
@@ -493,7 +496,7 @@ def _placed(axis: np.ndarray, parts: list[_Part], width: int) -> tuple[np.ndarra
             at = rows[:, 0]
             if len(np.unique(at)) == len(at) and not rows_taken[at].any():
                 grid[at if (codes[0] == np.arange(width)).all() else (at[:, None], codes[0])] = part.values
-                rows_taken[at] = True
+                rows_taken[at], count = True, count + part.values[..., 0].size
                 continue
         taken = np.repeat(rows_taken, width) if taken is None else taken
         index, values = (rows * width + codes).ravel(), part.values.reshape(-1, features)
@@ -506,8 +509,8 @@ def _placed(axis: np.ndarray, parts: list[_Part], width: int) -> tuple[np.ndarra
             row, feature = map(int, np.argwhere(other)[0])
             pair = float(stored[row, feature]), float(values[row, feature])
             raise _Conflict(int(axis[index[row] // width]), int(index[row] % width), pair)
-        again += len(index) - len(np.unique(index[free]))
-    return grid, again
+        count += len(index)
+    return grid, 0 if taken is None else count - int(np.count_nonzero(taken))
 
 
 def _two_readings(
