@@ -160,7 +160,7 @@ class SampledTable:
                     cell.replace(thousands or decimal, "" if thousands else ".").replace(decimal, ".")
                     for cell in filled
                 ]
-            numbers = [number for cell in filled if NUMBER.fullmatch(cell) and isfinite(number := float(cell))]
+            numbers = [number for cell in filled if NUMBER.fullmatch(cell) and abs(number := float(cell)) < LARGEST]
             if numbers and len(numbers) >= 0.9 * len(filled):
                 read[name] = np.array(numbers)
         return read
