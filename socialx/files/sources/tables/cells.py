@@ -299,7 +299,7 @@ class _Text:
         parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
         with suppress(pa.ArrowInvalid, UnicodeDecodeError):
             table = arrow.read_csv(pa.py_buffer(column + b"\n"), read, parse, convert)
-            matrix = np.array(table.column(0), np.float32).reshape(len(lines), count)
+            matrix = np.array(table.column(0).to_numpy()).reshape(len(lines), count)
             places = [text if text < numbers[0] else text - count + 1 for text in texts]
             columns = [pa.array([row[place].decode().strip() for row in cells], pa.string()) for place in places]
             return None if np.isinf(matrix).any() else (columns, matrix)

@@ -21,7 +21,7 @@ from socialx.files.store.time_axis import JITTER_S, as_text, common_step, is_ski
 
 SORT = "sort the rows and remove repeated ones"
 REWRITE = "write its times in UTC"
-SHIFTS_S = (1800, 3600)  # of clocks in autumn
+HOUR_S, SHIFTS_S, NIGHT_S = 3600, (1800, 3600), 21600  # of clocks in autumn, from 11 at night to 5
 
 
 def goes_back(seconds: np.ndarray) -> bool:
@@ -94,12 +94,12 @@ def note_skipped(
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
     """Return the row, from 0, where wall times int64 [T] first go back, and the error to raise, if they go back by an
-    hour or half of one, as a clock does in autumn; else ``None``. The error names ``where`` and ``remedy``.
+    hour or half of one at night, as a clock does in autumn; else ``None``. The error names ``where`` and ``remedy``.
     """
     backs = np.flatnonzero(np.diff(seconds) <= 0) + 1
     if len(backs) and (back := int(backs[0])) > 1:
         step, change = np.diff(seconds[back - 2 : back + 1]).tolist()
-        if step - change in SHIFTS_S:
+        if step - change in SHIFTS_S and (seconds[back] + HOUR_S) % DAY_S < NIGHT_S:
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
             problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
             return back, SocialxError(where, f"{problem} at the end of daylight saving time", remedy)
