@@ -29,7 +29,7 @@ NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 METRES = 360.0  # larger numbers cannot be degrees
 DROPPED = 5  # columns that an error advises to leave out
 OTHERS = ("direction", "dir", "lanes", "length", "index")
-IDS = ("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detector_id", "detid")
+IDS = ("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detid", "geo_id")
 UNNAMED = len(IDS) + 2  # the rank of a name that says nothing of sensors
 # Words in names of columns of degrees, the best first.
 AXES = {
@@ -42,7 +42,7 @@ BEGINS = {"start", "from", "begin", "first", "von", "origin", "inicio", "1"}
 ENDS = {"end", "to", "stop", "last", "bis", "destination", "fin", "2"}
 BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
 NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
-TWO = re.compile(rf"\(?\s*({NUMBER})\s*([,;]|\s)\s*({NUMBER})\s*\)?")
+TWO = re.compile(rf"[(\[]?\s*({NUMBER})\s*([,;]|\s)\s*({NUMBER})\s*[)\]]?")
 WKT = re.compile(
     rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(?:POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({NUMBER})(\s)\s*({NUMBER})[\s,)].*",
     re.IGNORECASE,
@@ -311,7 +311,7 @@ def _degree_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Pl
 
 
 def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
-    """Yield columns of points: WKT, longitude first, or two numbers, latitude first unless name or degrees say else."""
+    """Yield columns of points: WKT and [lists], longitude first, or two numbers, mostly latitude first."""
     for column, name in enumerate(names):
         points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
         filled = [row[column] for row in rows if row[column] not in NOWHERE]
@@ -321,7 +321,8 @@ def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Pla
             continue
         is_wkt, lower = WKT.match(filled[0]), name.lower()
         north, east = lower.find("lat"), max(lower.find("lon"), lower.find("lng"))
-        swapped = bool(is_wkt) or (0 <= east < north if min(north, east) >= 0 else not re.search("[,;]", filled[0]))
+        swapped = east < north if min(north, east) >= 0 else not re.search(r"^[^\[]*[,;]", filled[0])
+        swapped = swapped or bool(is_wkt)
         read = points[np.isfinite(points[:, 0])]
         if not is_wkt and valid_degrees(*read[:, ::-1].T).all() != valid_degrees(*read.T).all():
             swapped = not valid_degrees(*read.T).all()  # the only order on earth

@@ -25,6 +25,7 @@ from socialx.files.store.quantities import QUANTITIES, SPEED
 
 TITLE = "a table of any network, a column per sensor or a row per reading"
 PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a-z]+)?", re.IGNORECASE)
+LIBCITY = (".dyna", ".geo")  # readings and positions; beside them are links and settings
 DESCRIBES = ("time_column", "sensor_column", "channel", "quantity", "time_format", "decimal", "drop")  # as --table does
 SETS = {"timezone": "zone", "missing": "missing", "first_time": "start", "step_s": "step_s"}  # field -> of a spec
 ROWS = 200  # whose texts tell the column of ids in a table of positions
@@ -50,6 +51,8 @@ def table_files(head: FileHead) -> list[Path]:
         paths = sorted(path for path in head.path.iterdir() if path.is_file() and not path.name.startswith("."))
     else:
         paths = member_paths(head.path) if head.kind == "zip" else [head.path]
+    if any(path.suffix == LIBCITY[0] for path in paths):
+        return [path for path in paths if path.suffix in LIBCITY]
     return [path for path in paths if not PROSE.fullmatch(path.name)]
 
 
