@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice, permutations
 from pathlib import Path
 
 import numpy as np
@@ -313,16 +313,16 @@ def _degree_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Pl
 def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
     """Yield columns of points: WKT and [lists], longitude first, or two numbers, mostly latitude first."""
     for column, name in enumerate(names):
-        points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
         filled = [row[column] for row in rows if row[column] not in NOWHERE]
-        if 2 * sum("." in cell for cell in filled) < max(1, len(filled)):  # two whole numbers may be anything
-            continue
+        is_wkt = bool(filled and WKT.match(filled[0]))
+        if not is_wkt and 2 * sum("." in cell for cell in filled) < max(1, len(filled)):
+            continue  # two whole numbers may be anything
+        points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
         if 2 * np.isfinite(points[:, 0]).sum() < len(filled):
             continue
-        is_wkt, lower = WKT.match(filled[0]), name.lower()
-        north, east = lower.find("lat"), max(lower.find("lon"), lower.find("lng"))
+        north, east = name.lower().find("lat"), max(name.lower().find("lon"), name.lower().find("lng"))
         swapped = east < north if min(north, east) >= 0 else not re.search(r"^[^\[]*[,;]", filled[0])
-        swapped = swapped or bool(is_wkt)
+        swapped = swapped or is_wkt
         read = points[np.isfinite(points[:, 0])]
         if not is_wkt and valid_degrees(*read[:, ::-1].T).all() != valid_degrees(*read.T).all():
             swapped = not valid_degrees(*read.T).all()  # the only order on earth
@@ -362,9 +362,11 @@ def _id_columns(
     """
     ranks = {column: _id_rank(names[column]) for column in free}
     stations = {vdid.rpartition("-")[0] for vdid in wanted} - {""}
-    for keys, size in ((wanted, 1), (wanted if stations else set(), 2), (stations, 1)):
+    parts = {part for vdid in wanted for part in vdid.split("-")}
+    in_parts = [column for column in free if 2 * sum(row[column].casefold() in parts for row in rows) >= len(rows)]
+    for keys, columns, size in ((wanted, free, 1), (wanted, in_parts if stations else [], 2), (stations, free, 1)):
         matches: dict[tuple[int, ...], tuple[int, tuple[str, ...]]] = {}
-        for group in combinations(free, size):
+        for group in permutations(columns, size):
             texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
             count = len({*texts} & keys)
             counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
