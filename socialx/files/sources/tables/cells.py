@@ -590,15 +590,15 @@ def _loads(path: Path, called: str, text: str) -> Any:
 
 
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
-    """Return the cells of an object as texts, with those of objects in it; lists are left out."""
+    """Return the cells of an object as texts, with those of objects in it; lists are empty."""
     if not isinstance(row, dict):
         raise SocialxError(path, f"{called} is no object", "write an object with a time, a sensor and a reading")
     cells = dict[str, str]()
     for name, value in row.items():
         if isinstance(value, dict) and above.count(".") < 8:
             cells |= _flat(value, path, called, f"{above}{name}.")
-        elif not isinstance(value, dict | list):
-            cells[above + name] = "" if value is None else str(value)
+        elif not isinstance(value, dict):
+            cells[above + name] = "" if value is None or isinstance(value, list) else str(value)
     return cells
 
 

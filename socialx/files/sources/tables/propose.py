@@ -35,7 +35,7 @@ from socialx.files.sources.tables.templates import (
     repeated_quantities,
     template_by_ids,
 )
-from socialx.files.sources.tables.time_columns import DAY_S, MOMENT, Clock, clock_in_names, find_clocks
+from socialx.files.sources.tables.time_columns import DAY_S, MOMENT, Clock, clock_in_names, find_clocks, without_strays
 from socialx.files.store.ids import casefolded_key
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
@@ -129,9 +129,14 @@ def _decide(table: SampledTable) -> TableSpec | None:
     if not table.columns:
         table.ask("no rows of times and numbers follow the header", remedy="name a table")
         return None
-    if is_data(head.names[0]) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
+    if _is_row(head.names) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
         helps = f"write names above it, such as time,sensor,speed, or give names {BY_TABLE}"
         table.ask(f"the first line names no columns ({listed(head.names, 4)})", remedy=helps)
+        return None
+    hollow = [name for name, cells in table.columns.items() if not any(cells)]
+    if hollow and all(map(words.SENSOR.fullmatch, table.numbers)):
+        helps = "make a row of each item, as docs/how-to/recipes.md does for lists in cells"
+        table.ask(f"no cell is a reading: those of {listed(hollow)} are lists, or empty", remedy=helps)
         return None
     clock = _clock(table)
     if clock is None:
@@ -199,6 +204,14 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
     return _without_clashes(table, spec)
 
 
+def _is_row(names: Sequence[str]) -> bool:
+    """Return whether the first line holds readings in place of names: ids may be numbers, decimals and times not."""
+    if not is_data(names[0]):
+        return False
+    decimal = any(is_data(name) and not name.isdigit() for name in names)
+    return decimal or all(map(is_data, filter(None, names)))
+
+
 def _said(table: SampledTable) -> dict[str, Any]:
     """Return the fields that options say in any layout."""
     request = table.request
@@ -222,15 +235,15 @@ def _clock(table: SampledTable) -> Clock | None:
     cells = {name: table.columns[name] for name in said if name in table.columns and name != request.channel}
     if request.first_time and (not request.time_column or said[0] in table.numbers):
         return Clock((), seconds=request.time_column[0] if request.time_column else "")
-    ways = find_clocks(cells, request.time_format or "")
+    form = request.time_format or ""
+    ways = find_clocks(cells, form)
+    ways = ways or find_clocks({name: without_strays(texts, form) for name, texts in cells.items()}, form)
     ways = [way for way in ways if {*way.columns} == {*said} or not request.time_column]
     if not ways:
         if clock := clock_in_names(table.head.names):
             return clock
-        lists = [name for name, texts in cells.items() if texts[0].startswith("[")]
         helps = f"name it: {Argument('time_column', 'NAME')}, or add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')}"
-        helps = "make a row of each item, as docs/how-to/recipes.md does" if lists else helps
-        table.ask(f"cells of {listed(lists)} hold lists" if lists else "no column holds times", remedy=helps)
+        table.ask("no column holds times", remedy=helps)
         return None
     best = ways[0]
     if len(ways) > 1 or not best.sure:
@@ -437,7 +450,7 @@ def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Questio
 def _likely(table: SampledTable, names: Sequence[str]) -> str:
     """Return the quantity that numbers look like: shares, speeds with decimals, or counts; "" where all are equal."""
     numbers = np.concatenate([np.empty(0), *(table.numbers[name] for name in names if name in table.numbers)])
-    numbers = numbers[numbers > 0]
+    numbers = numbers[(numbers > 0) & ~np.isin(numbers, table.request.missing or ())]
     if not len(numbers) or np.ptp(numbers) == 0:
         return ""
     if numbers.max() <= 1 or (numbers % 1 == 0).all():
@@ -455,8 +468,17 @@ def _spec(table: SampledTable, clock: Clock, features: Mapping[str, str], sensor
     columns = {feature: _matches(table, one, *clock.columns, *sensors) for feature, one in features.items()}
     units = dict[str, str]()
     for feature, names in columns.items():
-        measured = words.parse_unit(table.unit(names[0])) if names else None
-        units |= {feature: measured[1]} if measured and measured[0] in (feature, "occupancy") else {}
+        measured = {name: unit for name in names if (unit := words.parse_unit(table.unit(name)))}
+        found = {unit: name for name, (what, unit) in measured.items() if what in (feature, "occupancy")}
+        said = (words.parse_unit(request.units or "") or ("", ""))[1]
+        if len(found) > 1 or (found and said and said not in found and len(features) == 1):
+            several = [f"{name} in {unit}" for unit, name in found.items()]
+            problem = f"the columns have several units ({listed(several)})" if len(found) > 1 else f"{several[0]}"
+            helps = (
+                "convert the columns of each apart" if len(found) > 1 else f"drop {Argument('units', request.units)}"
+            )
+            raise SettingsError(request.where, problem, helps)
+        units |= {feature: next(iter(found))} if found else {}
     totals = text.pop("never", {})
     fields = {
         "time": clock.columns,
