@@ -25,6 +25,7 @@ SINCE_1970 = {9: "s", 10: "s", 12: "ms", 13: "ms"}  # by the digits of the whole
 LATE = re.compile(r"(?:.*[ T])?24(?::00)?(?::00)?")  # the end of a day
 MIDNIGHT = re.compile(r"(?:.*[ T])?0{1,2}(?::00)?(?::00)?(?:\.0+)?Z?")
 UNTIL = ("/", " - ", " \N{EN DASH} ", "\N{EN DASH}", " to ", " bis ", "~", "-")  # before the end of an interval
+STRAYS = 5  # cells of a column of times
 HOUR_S, DAY_S = 3600, 86_400
 MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are not called hours
 
@@ -74,6 +75,20 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
     joined += [_joined(day, name, cells, sure=bool(words.HOUR.fullmatch(name))) for name in hours]
     moments = [clock for clock in joined if clock is not None]
     return _begins([clock for clock in moments if clock.sure] or moments) or _begins(days)
+
+
+def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
+    """Return the cells of a column of times without some that are none, of which the reader names the first; other
+    cells as they are. form: as the user says.
+    """
+    begin = next((text for text in texts if text), "")
+    for one in [form] if form else _forms("time", begin):
+        kept, spec = list(texts), TableSpec({"flow": "-"}, ("-",), form=one)
+        for _ in range(min(STRAYS, len(texts) // 10) + 1):
+            if (wrong := parse_times(kept, spec)[2]) is None:
+                return kept
+            del kept[wrong]
+    return list(texts)
 
 
 def _begins(ways: list[Clock]) -> list[Clock]:
