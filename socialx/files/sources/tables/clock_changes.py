@@ -35,12 +35,15 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
     SocialxError, which names the file ``where``, for times that go back elsewhere, for a time skipped by the zone, and
     for a repeated hour that the file holds once, where neighbouring rows do not tell whether as first or second hour.
     """
-    zone, step, texts = _zone(name), common_step(wall), [as_text(second) for second in wall.tolist()]
+    zone, step = _zone(name), common_step(wall)
     first, second = (wall - shifts(zone, wall, fold) for fold in (0, 1))
+
+    def times(*rows: int) -> str:
+        return ", ".join(as_text(int(wall[row])) for row in rows)
+
     if (skipped := second < first).any():
-        row = int(skipped.argmax())
-        problem = f"row {row + 1} has the time {texts[row]}, which the start of daylight saving time skips in {name}"
-        raise SocialxError(where, problem, f"say the right {Argument('timezone')}")
+        problem = f"a row has the time {times(int(skipped.argmax()))}, which the start of daylight saving time skips"
+        raise SocialxError(where, f"{problem} in {name}", f"say the right {Argument('timezone')}")
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -48,20 +51,20 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
             before = begin > 0 and _one_step(first[begin] - utc[begin - 1], step)
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
-                problem = f"row {begin + 1} has the time {texts[begin]} once in the file, but twice in {name}"
+                problem = f"a row has the time {times(begin)} once in the file, but twice in {name}"
                 raise SocialxError(where, problem, remedy)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
             back = int(backs[0])
             if len(backs) > 1 or not _one_step(second[back] - first[back - 1], step):
                 row = int(backs[-1])
-                problem = f"rows {row} and {row + 1} ({texts[row - 1]}, {texts[row]}) go back where {name} does"
+                problem = f"rows next to each other ({times(row - 1, row)}) go back where {name} does"
                 raise SocialxError(where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
             utc[back:end] = second[back:end]
-            returns.append(f"{texts[back - 1]}, then {texts[back]}")
+            returns.append(f"{times(back - 1)}, then {times(back)}")
     if (wrong := np.diff(utc) <= 0).any():
         row = int(wrong.argmax())
-        problem = f"rows {row + 1} and {row + 2} ({texts[row]}, {texts[row + 1]}) are not in order of time"
+        problem = f"rows next to each other ({times(row, row + 1)}) are not in order of time"
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
         raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
     text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"

@@ -17,7 +17,7 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError, 
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.sources.resample import grouped_means, impossible
 from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
-from socialx.files.sources.tables.clock_changes import REWRITE, repeated_hour
+from socialx.files.sources.tables.clock_changes import in_utc, repeated_hour
 from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
 from socialx.files.store.ids import renamed_copies
 from socialx.files.store.quantities import SPEED
@@ -402,44 +402,32 @@ def _clock(
 ) -> tuple[str | None, list[Message]]:
     """Return the zone of the times, and notes; wall times of a zone become UTC in ``parts`` if an hour comes twice.
 
-    Two readings of a sensor at a time that comes twice are those of both hours, in the order of the rows.
+    The order of a sensor's rows tells both hours apart. Raises SocialxError where it does not.
     """
+    if utc_said:
+        return "UTC", []
     seconds, keys, _ = _flat(parts)
-    order = np.lexsort((np.arange(len(seconds)), seconds, keys))
-    same = (np.diff(seconds[order]) == 0) & (np.diff(keys[order]) == 0)
-    if utc_said or not same.any():
-        return "UTC" if utc_said else spec.zone or None, []
     backward = np.count_nonzero(np.diff(seconds) < 0) > np.count_nonzero(np.diff(seconds) > 0)
-    if not spec.zone:
-        mine = seconds[keys == keys[order[:-1][same][0]]]
-        helps = f"keep both hours with {Argument('timezone', 'ZONE')}"
-        if found := repeated_hour(mine[::-1] if backward else mine, str(where), helps):
-            raise found[1]
-        return None, []
-    first, second = (seconds - shifts(ZoneInfo(spec.zone), seconds, fold) for fold in (0, 1))
-    again, paired = np.zeros((2, len(seconds)), bool)
-    again[order[1:][same]] = True
-    paired[order[:-1][same]] = True
-    if not (again & (second > first)).any():
-        return spec.zone, []
-    if (skipped := second < first).any():
-        problem = f"the time {as_text(int(seconds[skipped.argmax()]))} is skipped by the clock of {spec.zone}"
-        raise SocialxError(where, problem, f"say the right {Argument('timezone')}")
-    utc = np.where((paired & ~again if backward else again) & (second > first), second, first)
-    alone = (second > first) & ~(again | paired)
-    for row in np.flatnonzero(alone).tolist():
-        mine = np.flatnonzero((keys == keys[row]) & ~alone)
-        at = int(np.searchsorted(mine, row))
-        sides = utc[mine[at - 1 : at]], utc[mine[at : at + 1]]
-        before, after = sides[::-1] if backward else sides
-        fits_there = [time for time in (first[row], second[row]) if (before < time).all() and (time < after).all()]
-        if len(fits_there) != 1:
-            problem = f"the time {as_text(int(seconds[row]))} is there once, and comes twice in {spec.zone}"
-            raise SocialxError(where, problem, REWRITE)
-        utc[row] = fits_there[0]
-    _set_times(parts, utc)
-    told = f"times come twice at the end of daylight saving time in {spec.zone}, so all times are written in UTC"
-    return "UTC", [Message(where, told)]
+    if backward:  # the newest row first
+        seconds, keys = seconds[::-1], keys[::-1]
+    if spec.zone:
+        first, second = (seconds - shifts(ZoneInfo(spec.zone), seconds, fold) for fold in (0, 1))
+        days = np.unique(seconds[second > first] // DAY_S)
+        near = np.flatnonzero(np.isin(seconds // DAY_S, (days[:, np.newaxis] + [-1, 0, 1]).ravel()))
+        order = near[np.argsort(keys[near], kind="stable")]
+        sensors = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
+        if any((np.diff(seconds[rows]) <= 0).any() for rows in sensors):
+            told = {seconds[rows].tobytes(): seconds[rows] for rows in (np.flatnonzero(second < first), *sensors)}
+            utc = {wall: in_utc(times, spec.zone, str(where)) for wall, times in told.items() if len(times)}
+            for rows in sensors:
+                first[rows] = utc[seconds[rows].tobytes()][0]
+            _set_times(parts, first[::-1] if backward else first)
+            return "UTC", [next(iter(utc.values()))[1]]
+    what = "say the right" if spec.zone else "keep both hours with"
+    helps = f"{what} {Argument('timezone', None if spec.zone else 'ZONE')}"
+    if found := repeated_hour(seconds[keys == keys[0]], str(where), helps):
+        raise found[1]
+    return spec.zone or None, []
 
 
 def _set_times(parts: list[_Part], seconds: np.ndarray) -> None:
