@@ -1,4 +1,4 @@
-"""Where sensors are: points of GeoJSON and DATEX II, names of columns in other languages, ids in another case."""
+"""Where sensors are: points of GeoJSON, names of columns in other languages, ids in another case, exchanges."""
 
 from __future__ import annotations
 
@@ -38,32 +38,6 @@ def geojson(ids: str = "properties") -> str:
     return json.dumps({"type": "FeatureCollection", "features": [*features(ids), line]})
 
 
-def datex(version: int) -> str:
-    def one(vdid: str, degrees: tuple[float, float]) -> str:
-        point = (
-            f"<pointCoordinates><latitude>{degrees[0]}</latitude><longitude>{degrees[1]}</longitude></pointCoordinates>"
-        )
-        shown = point.replace("4", "5").replace("pointCoordinates", "locationForDisplay")
-        if version == 2:
-            return (
-                f'<predefinedLocationContainer id="{vdid}" version="1"><predefinedLocationName><values><value>Ring'
-                f"</value></values></predefinedLocationName><location>{shown}<pointByCoordinates>{point}"
-                "</pointByCoordinates></location></predefinedLocationContainer>"
-            )
-        return (
-            f'<x:predefinedLocationReference id="GUID-{vdid}"><x:predefinedLocationName><values><value>'
-            f"{vdid}</value></values></x:predefinedLocationName><x:location><x:pointByCoordinates>{point}"
-            "</x:pointByCoordinates></x:location></x:predefinedLocationReference>"
-        )
-
-    inner = "".join(one(vdid, degrees) for vdid, degrees in PLACES.items())
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<d2LogicalModel xmlns="http://datex2.eu/schema/2/2_0" xmlns:x="urn:x">'
-        f'<payloadPublication><predefinedLocationSet id="all">{inner}</predefinedLocationSet></payloadPublication>'
-        "</d2LogicalModel>"
-    )
-
-
 def listed(header: str, row: str, separator: str = ",") -> str:
     rows = [row.format(vdid=vdid, lat=lat, lon=lon) for vdid, (lat, lon) in PLACES.items()]
     return "\n".join([header, *rows]).replace(",", separator) + "\n"
@@ -73,9 +47,6 @@ WAYS = {
     "at.geojson": geojson(),
     "by_id.geojson": geojson("id"),
     "by_name.json": geojson("Name"),
-    "list.json": json.dumps(features()),
-    "two.xml": datex(2),
-    "three.xml": datex(3),
     "german.csv": listed("Detektor,Breite,Länge", "{vdid},{lat},{lon}", ";"),
     "spanish.csv": listed("name,Latitud,Longitud", "{vdid},{lat},{lon}"),
     "rows.csv": listed("id,name,lat,lng", "9{vdid},{vdid},{lat},{lon}"),
@@ -104,11 +75,11 @@ def test_backfill_and_a_folder_take_points(tmp_path: Path) -> None:
     folder = tmp_path / "city"
     folder.mkdir()
     frames.network().to_csv(folder / "may.csv")
-    socialx.convert("auto", folder, tmp_path / "a.h5", without_positions=True)
+    socialx.convert("auto", folder, tmp_path / "a.h5", without_positions=True, channel="{sensor}")
     socialx.backfill(tmp_path / "a.h5", tmp_path / "at.geojson")
     right(tmp_path / "a.h5")
     shutil.copy(tmp_path / "at.geojson", folder)
-    done = run("convert", "auto", folder, "--output-h5", tmp_path / "b.h5")
+    done = run("convert", "auto", folder, "--channel", "{sensor}", "--output-h5", tmp_path / "b.h5")
     assert "at.geojson: the positions of the sensors" in done.stderr
     right(tmp_path / "b.h5")
 
@@ -128,27 +99,21 @@ def test_ids_in_another_case(tmp_path: Path) -> None:
     refusal(
         lambda: socialx.convert("auto", tmp_path / "c.csv", tmp_path / "d.h5", meta_csv=twice), "no position for 1 of 3"
     )
-    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "e.h5", without_positions=True)
+    socialx.convert("auto", tmp_path / "city.csv", tmp_path / "e.h5", without_positions=True, channel="{sensor}")
     socialx.backfill(tmp_path / "e.h5", places)
     assert open_store(tmp_path / "e.h5").sensors.latitude[0] == pytest.approx(48.1)
 
 
 BAD = {
-    "a document type": ('<!DOCTYPE a [<!ENTITY b "c">]><a id="1">&b;</a>', "it has a document type"),
-    "an entity": ("<a>&b;</a>", "no XML that can be read"),
-    "half": (datex(2)[:900], "no XML that can be read"),
-    "no positions": ("<a id='1'><b/></a>", "the file has no sensors"),
-    "deep": ("<a>" * 200, "elements in 100 others"),
-    "no JSON": ('{"features": [', "is not a JSON object"),
-    "deep JSON": ("[" * 100_000, "is not a JSON object"),
+    "DATEX II": ('<?xml version="1.0"?><d2LogicalModel/>', "docs/how-to/recipes.md for DATEX II"),
+    "no JSON": ('{"type": "FeatureCollection", "features": [', "no GeoJSON that can be read"),
+    "deep JSON": ("[" * 100_000, "is not JSON"),
     "another JSON": ('{"features": 7}', "without sensor_id"),
-    "a list of numbers": ("[1, 2]", "not an array of objects"),
+    "no list": ('{"type": "FeatureCollection", "features": 7}', "no GeoJSON that can be read"),
     "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),
     "metres": (geojson().replace("11.51, 48.11", "691608.0, 5329000.0"), "look like metres"),
     "another system": (
-        geojson().replace(
-            '{"type": "FeatureCollection"', '{"crs": {"properties": {"name": "EPSG:25832"}}, "type": "X"'
-        ),
+        geojson().replace('"features"', '"crs": {"properties": {"name": "EPSG:25832"}}, "features"'),
         "EPSG:25832",
     ),
     "exchanged": (geojson().replace("48.11", "-118.0"), "exchange them"),
@@ -169,9 +134,10 @@ def test_all_sensors_without_a_position_are_named(tmp_path: Path) -> None:
     places = frames.places_of(frames.IDS[:2], tmp_path / "at.csv")
     words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", places, "--output-h5", tmp_path / "a.h5")
     done = run(*words)
-    assert "--drop 4003 --drop 4004, or add --without-positions" in done.stderr
+    assert "--drop 4003 --drop 4004" in done.stderr
     assert run(*words, "--drop", "4003", "--drop", "4004").exit_code == 0
-    assert run(*words, "--without-positions", "--overwrite").exit_code == 0
+    some = ("--channel", "{sensor}", "--without-positions", "--overwrite")
+    assert run(*words, *some).exit_code == 0
 
 
 # Latitude, longitude and zone of cities; those near their own meridian cannot be told.
@@ -229,16 +195,3 @@ def test_the_next_command_repeats_what_was_typed(tmp_path: Path) -> None:
     done = run("convert", "auto", tmp_path / "city.csv", "--without-positions")
     assert "--without-positions --output-h5 OUT.h5" in done.stderr
     assert "LOCATIONS.csv" not in done.stderr
-
-
-def test_a_site_has_the_position_of_its_location(tmp_path: Path) -> None:
-    path = tmp_path / "sites.xml"
-    records = "".join(
-        f'<measurementSiteRecord id="S{number}"><measurementSiteLocation id="L{number}"><pointCoordinates>'
-        f"<latitude>48.{number}</latitude><longitude>11.{number}</longitude></pointCoordinates>"
-        "</measurementSiteLocation></measurementSiteRecord>"
-        for number in (1, 2)
-    )
-    path.write_text(f'<p xmlns="urn:x"><measurementSiteTable id="all">{records}</measurementSiteTable></p>')
-    found = {key: (place.latitude, place.longitude) for key, place in read_locations(path).items()}
-    assert found == {f"{kind}{number}": (48 + number / 10, 11 + number / 10) for kind in "SL" for number in (1, 2)}
