@@ -8,10 +8,9 @@ that answers it.  A *template* names columns of readings: ``{sensor}``, ``speed{
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,11 @@ from socialx.core.errors import sample as listed
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import Sample
+from socialx.files.sources.tables.described import described, said_fields, said_unit
 from socialx.files.sources.tables.known import Known, match
 from socialx.files.sources.tables.questions import Question, arguments, command, either, typed
 from socialx.files.sources.tables.sampled import WIDE, SampledTable, is_data, read_head
-from socialx.files.sources.tables.spec import Grid, TableSpec, read_name
+from socialx.files.sources.tables.spec import Grid, TableSpec
 from socialx.files.sources.tables.table import read
 from socialx.files.sources.tables.templates import (
     SLOTS,
@@ -35,7 +35,7 @@ from socialx.files.sources.tables.templates import (
     repeated_quantities,
     template_by_ids,
 )
-from socialx.files.sources.tables.time_columns import DAY_S, MOMENT, Clock, clock_in_names, find_clocks, without_strays
+from socialx.files.sources.tables.time_columns import MOMENT, Clock, clock_in_names, find_clocks, without_strays
 from socialx.files.store.ids import casefolded_key
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
@@ -143,7 +143,7 @@ def _decide(table: SampledTable) -> TableSpec | None:
         return None
     templates, sensors = _layout(table, clock)
     features = _features(table, templates, clock)
-    return _without_clashes(table, _spec(table, clock, features, sensors)) if features else None
+    return _without_clashes(table, described(table, clock, features, sensors)) if features else None
 
 
 def _check_options(table: SampledTable) -> None:
@@ -194,13 +194,13 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
         table.ask(f"the table holds {' and '.join(names)}", {"quantity": next(iter(values))}, either("quantity", names))
         values = dict([*values.items()][:1])
     name = next(iter(values.values()))
-    reads = _matches(table, name, *spec.time)
+    reads = table.matches(name, *spec.time)
     unsaid = request.quantity is None and not channels and not words.parse_unit(request.units or "")
     if unsaid and (entry.asks or (len(reads) > 1 and SPEED in values and _likely(table, reads) == "flow")):
         table.opens.append(_what_is(table, f"column {name!r}" if entry.asks else "the table", reads))
     text = {key: value for key, value in table.head.text.items() if key not in ("never", "names" if spec.names else "")}
     units = {feature: unit for feature, unit in spec.units.items() if feature in values}
-    spec = replace(spec, **text, **_said(table), values=values, units=units | _said_unit(table, values))
+    spec = replace(spec, **text, **said_fields(table), values=values, units=units | said_unit(table, values))
     return _without_clashes(table, spec)
 
 
@@ -210,17 +210,6 @@ def _is_row(names: Sequence[str]) -> bool:
         return False
     decimal = any(is_data(name) and not name.isdigit() for name in names)
     return decimal or all(map(is_data, filter(None, names)))
-
-
-def _said(table: SampledTable) -> dict[str, Any]:
-    """Return the fields that options say in any layout."""
-    request = table.request
-    said = {"zone": request.timezone, "missing": request.missing, "drop": request.drop or None}
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _said_unit(table: SampledTable, values: Mapping[str, str]) -> dict[str, str]:
-    return {SPEED if SPEED in values else next(iter(values)): table.request.units} if table.request.units else {}
 
 
 # Times, readings and sensors.
@@ -257,22 +246,13 @@ def _clock(table: SampledTable) -> Clock | None:
     return best
 
 
-def _matches(table: SampledTable, template: str, *without: str) -> list[str]:
-    """Return the columns of a template, other than ``without``, and than those in which ids stand otherwise."""
-    form = pattern(template)
-    names = [name for name in table.columns if name not in without and read_name(form, name) is not None]
-    if not table.ids or "{sensor}" not in template:
-        return names
-    return [name for name in names if template_by_ids(name, table.ids) in ("", template)]
-
-
 def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[str]]:
     """Return the templates of readings and the columns of sensors, with a question for each that is not proved."""
     request, said = table.request, _said_templates(table, clock)
     wide = [] if said or request.sensor_column else _named_by_ids(table, clock)
     joined = [] if request.sensor_column else _joined(table, bool(wide), *clock.columns, *said)
     if wide and joined:
-        problem = f"ids are in column {joined[0]!r} and in names of columns ({listed(_matches(table, wide[0]))})"
+        problem = f"ids are in column {joined[0]!r} and in names of columns ({listed(table.matches(wide[0]))})"
         table.ask(problem, {"sensor_column": (joined[0],)})
     elif wide:
         best = _fitting(table, wide)
@@ -308,8 +288,8 @@ def _said_templates(table: SampledTable, clock: Clock) -> list[str]:
     for name in _channels(table):
         bare = [column for column in table.columns if words.split_unit(column)[0] == name]
         alike = [one for one in free if words.quantity(one, table.unit(one)) == QUANTITIES.get(name.lower(), name)]
-        lanes = [] if "{" in name else _matches(table, f"{name}{{lane}}")
-        if name in table.columns or ("(" in pattern(name) and _matches(table, name)):
+        lanes = [] if "{" in name else table.matches(f"{name}{{lane}}")
+        if name in table.columns or ("(" in pattern(name) and table.matches(name)):
             templates.append(name)
         elif len(bare) == 1 or len(alike) == 1:
             templates += bare or alike
@@ -350,7 +330,7 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
         return []
     if clock.dated and (day := day_template(numbers)):
         if count_clocks(numbers) < SLOTS[0]:
-            names = _matches(table, day, *clock.columns)
+            names = table.matches(day, *clock.columns)
             table.ask(f"columns {names[0]!r} to {names[-1]!r} may be times of day", {"channel": day})
         return [day]
     named = [name for name in numbers if words.quantity(bare_words(name)) or words.READING.fullmatch(bare_words(name))]
@@ -381,7 +361,7 @@ def _sensor_like(table: SampledTable, without: Collection[str]) -> list[str]:
 
 def _guess_sensors(table: SampledTable, clock: Clock, templates: Sequence[str]) -> Sequence[str]:
     """Return the columns that may name the sensor of a row, with a question; () for a table of one sensor."""
-    reads = [name for template in templates for name in _matches(table, template, *clock.columns)]
+    reads = [name for template in templates for name in table.matches(template, *clock.columns)]
     named = _sensor_like(table, (*clock.columns, *reads))
     if clock.columns and table.clashes(clock.columns, reads) <= 2 * STRAY:
         if named and "{time}" not in templates:
@@ -422,7 +402,7 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
     if len(templates) > 1 and request.quantity:
         raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
     for template in templates:
-        names, bare = _matches(table, template, *clock.columns), bare_words(template)
+        names, bare = table.matches(template, *clock.columns), bare_words(template)
         feature = request.quantity or words.quantity(bare, table.unit(names[0]) if names else "")
         if feature is None and len(templates) == 1:
             feature = words.quantity("", request.units or "")
@@ -459,115 +439,13 @@ def _likely(table: SampledTable, names: Sequence[str]) -> str:
     return SPEED if numbers.max() <= FASTEST and varied <= VARIED and middle >= SLOWEST else ""
 
 
-# The description.
-
-
-def _spec(table: SampledTable, clock: Clock, features: Mapping[str, str], sensors: Sequence[str]) -> TableSpec:
-    """Return the description of the columns."""
-    request, template, text = table.request, next(iter(features.values())), dict(table.head.text)
-    columns = {feature: _matches(table, one, *clock.columns, *sensors) for feature, one in features.items()}
-    units = dict[str, str]()
-    for feature, names in columns.items():
-        measured = {name: unit for name in names if (unit := words.parse_unit(table.unit(name)))}
-        found = {unit: name for name, (what, unit) in measured.items() if what in (feature, "occupancy")}
-        said = (words.parse_unit(request.units or "") or ("", ""))[1]
-        if len(found) > 1 or (found and said and said not in found and len(features) == 1):
-            several = [f"{name} in {unit}" for unit, name in found.items()]
-            problem = f"the columns have several units ({listed(several)})" if len(found) > 1 else f"{several[0]}"
-            helps = (
-                "convert the columns of each apart" if len(found) > 1 else f"drop {Argument('units', request.units)}"
-            )
-            raise SettingsError(request.where, problem, helps)
-        units |= {feature: next(iter(found))} if found else {}
-    totals = text.pop("never", {})
-    fields = {
-        "time": clock.columns,
-        "sensor": tuple(sensors),
-        "form": clock.forms[0],
-        "until": clock.until,
-        "seconds": clock.seconds,
-        "shift_s": clock.shift_s,
-        "weights": _weights(table, features),
-        "never": totals if clock.columns[:1] == (table.head.names[0],) else {},
-        **_places(table, sensors),
-        **_said(table),
-        **_slots(table, template, columns[next(iter(features))], clock),
-        "drop": _dropped(table, template, columns[next(iter(features))], clock),
-        "units": units | _said_unit(table, features),
-    }
-    if not clock.columns and request.first_time:
-        fields |= {"start": request.first_time, "step_s": 0 if clock.seconds else request.step_s or 0, "form": ""}
-    return TableSpec({feature: pattern(one) for feature, one in features.items()}, **text, **fields)
-
-
-def _dropped(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> tuple[str, ...]:
-    """Return the columns to leave out: as the user says, and beside those of sensors what holds texts, counts rows, is
-    a part of the date, or another column of a sensor; a question for other columns without a position.
-    """
-    request = table.request
-    drop = [name for name in table.head.names if request.drop and {name, words.split_unit(name)[0]} & {*request.drop}]
-    if "{sensor}" not in template:
-        return tuple(drop)
-    ours = {*names}
-    others = [name for name in names if not table.ids or not template_by_ids(name, table.ids)]
-    no_sensors = {name for name in others if _is_no_sensor(table, name)}
-    drop += [
-        name for name in _matches(table, pattern(template), *clock.columns) if name not in ours or name in no_sensors
-    ]
-    strange = [name for name in others if table.ids and name not in no_sensors]
-    if strange and request.without_positions and not request.channel:
-        added = {"drop": (*request.drop, *strange)}
-        table.ask(f"columns are no ids of {request.meta_csv} ({listed(strange)})", added)
-    return tuple(drop)
-
-
-def _is_no_sensor(table: SampledTable, name: str) -> bool:
-    dated = words.CALENDAR.fullmatch(name) and (table.numbers.get(name, np.ones(1)) % 1 == 0).all()
-    return name not in table.numbers or bool(dated) or table.counts_rows(name)
-
-
-def _places(table: SampledTable, sensors: Sequence[str]) -> dict[str, str]:
-    """Return the columns of latitude and longitude of a table with a row per sensor and time."""
-    both = [[name for name in table.numbers if form.fullmatch(name)] for form in (words.LATITUDE, words.LONGITUDE)]
-    if table.request.meta_csv is not None or not sensors or [*map(len, both)] != [1, 1]:
-        return {}
-    latitude, longitude = both[0][0], both[1][0]
-    degrees = np.abs(table.numbers[latitude]).max() <= 90 and np.abs(table.numbers[longitude]).max() <= 180
-    return {"latitude": latitude, "longitude": longitude} if degrees else {}
-
-
-def _slots(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> dict[str, Any]:
-    """Return how times in names of columns are read: by number, or as clocks beside a date."""
-    if "time" not in template or not clock.columns or not names:
-        return {}
-    labels = [(read_name(pattern(template), name) or ("",) * 3)[2] for name in names]
-    if all(":" in label for label in labels):
-        return {"form": f"{clock.forms[0] or '%Y-%m-%d'} %H:%M" + ":%S" * (labels[0].count(":") == 2)}
-    numbers = sorted(int(label) for label in labels if label.isdecimal())
-    if len(labels) in SLOTS and numbers in ([*range(first, first + len(labels))] for first in (0, 1)):
-        return {"slot_s": DAY_S // len(numbers), "slot_from": numbers[0]}
-    helps = "call those of times of day 00:00, 01:00 and so on, each once"
-    table.ask(f"columns {names[0]!r} to {names[-1]!r} make no whole day", remedy=helps)
-    return {}
-
-
-def _weights(table: SampledTable, features: Mapping[str, str]) -> str:
-    """Return the pattern of the flows that weigh the speeds of lanes; "" for none."""
-    template = features.get(SPEED, "")
-    if "{lane}" not in template or len(features) > 1:
-        return ""
-    flows = [one for one in repeated_quantities([*table.numbers]) if words.quantity(bare_words(one)) == "flow"]
-    same = [one for one in flows if len(_matches(table, one)) == len(_matches(table, template))]
-    return pattern(same[0]) if len(same) == 1 else ""
-
-
 def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
     """Return the description, with lanes where a column of lanes tells rows of one time and sensor apart; a question
     for any other column that does.
     """
     used = {*spec.time, *spec.sensor, *spec.lane, spec.seconds}
     key = [name for name in table.columns if name in used]
-    reads = [name for form in spec.values.values() for name in _matches(table, form, *key, *spec.drop)]
+    reads = [name for form in spec.values.values() for name in table.matches(form, *key, *spec.drop)]
     only = {name: text for name, text in spec.only.items() if name in table.columns}
     if not key or len(reads) > WIDE or (clash := table.clashes(key, reads, only)) <= STRAY:
         return spec

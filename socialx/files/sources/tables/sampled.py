@@ -17,7 +17,8 @@ from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import ABSENT, NUMBER, Sample
 from socialx.files.sources.tables.questions import Question
-from socialx.files.sources.tables.spec import EITHER
+from socialx.files.sources.tables.spec import EITHER, read_name
+from socialx.files.sources.tables.templates import pattern, template_by_ids
 from socialx.files.sources.tables.time_columns import MOMENT
 
 TITLES, BELOW, WIDE = 10, 20, 200  # lines above a header; rows that tell it; columns from which on few rows are read
@@ -163,6 +164,14 @@ class SampledTable:
             if numbers and len(numbers) >= 0.9 * len(filled):
                 read[name] = np.array(numbers)
         return read
+
+    def matches(self, template: str, *without: str) -> list[str]:
+        """Return the columns of a template, other than ``without``, and than those in which ids stand otherwise."""
+        form = pattern(template)
+        names = [name for name in self.columns if name not in without and read_name(form, name) is not None]
+        if not self.ids or "{sensor}" not in template:
+            return names
+        return [name for name in names if template_by_ids(name, self.ids) in ("", template)]
 
     def values(self, *names: str) -> int:
         """Return how many different cells, or combinations of cells, the columns hold; 1 for no column."""
