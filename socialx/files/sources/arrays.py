@@ -91,11 +91,13 @@ def _member(path: Path) -> str:
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Return the shape of the array in an .npy or .npz; None for other files, and raise for one without readings."""
-    if head.kind != "npy" and not (head.kind == "zip" and array_names(head.path)):
+    """Return what the array in an .npy or .npz is; None for other files, and raise for one without readings."""
+    if head.kind == "zip":
+        return f"its array {_member(head.path)}" if array_names(head.path) else None
+    if head.kind != "npy":
         return None
     sizes = zip(open_array(head.path).shape, ("rows", "sensors", "channels"), strict=False)
-    return f"{' x '.join(f'{size} {axis}' for size, axis in sizes)}"
+    return " x ".join(f"{size} {axis}" for size, axis in sizes)
 
 
 def _channels(request: ConvertOptions, count: int) -> dict[str, int]:
@@ -135,12 +137,13 @@ def _read(request: ConvertOptions) -> Contents:
 
 def _blocks(path: Path, array: np.ndarray, channels: list[int], seconds: np.ndarray) -> Generator[Block, None, None]:
     """Yield rows [t,N] of one channel, [t,N,F] of several, about 8 MiB at once."""
-    rows = max(PIECE_BYTES // array[0].nbytes, 1)
-    with work(f"reading {path.name}", len(array), "rows") as bar, np.errstate(over="ignore", invalid="ignore"):
-        for first in range(0, len(array), rows):
-            piece = array[first : first + rows].reshape(-1, array.shape[1], array.size // (len(array) * array.shape[1]))
-            values = piece[..., channels if len(channels) > 1 else channels[0]]
-            yield Block(seconds[first : first + rows], np.array(values, np.float32, order="C"))
+    cells, count = array.reshape(*array.shape[:2], -1), max(PIECE_BYTES // array[0].nbytes, 1)
+    with work(f"reading {path.name}", len(array), "rows") as bar:
+        for first in range(0, len(array), count):
+            piece = cells[first : first + count, :, channels if len(channels) > 1 else channels[0]]
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which the writer refuses
+                values = np.array(piece, np.float32, order="C")
+            yield Block(seconds[first : first + count], values)
             bar.advance(len(values))
 
 
