@@ -196,7 +196,8 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
     name = next(iter(values.values()))
     reads = table.matches(name, *spec.time)
     unsaid = request.quantity is None and not channels and not words.parse_unit(request.units or "")
-    if unsaid and (entry.asks or (len(reads) > 1 and SPEED in values and _likely(table, reads) == "flow")):
+    likely, sure = _likely(table, reads) if unsaid and len(reads) > 1 and SPEED in values else ("", True)
+    if (unsaid and entry.asks) or (likely and not sure):
         table.opens.append(_what_is(table, f"column {name!r}" if entry.asks else "the table", reads))
     text = {key: value for key, value in table.head.text.items() if key not in ("never", "names" if spec.names else "")}
     units = {feature: unit for feature, unit in spec.units.items() if feature in values}
@@ -409,9 +410,9 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
         if feature is None:
             plain = not bare or "{" in template or words.READING.fullmatch(bare)
             by_file = words.quantity(request.data.name.split(".")[0]) if plain and request.frame is None else None
-            likely = _likely(table, names)
+            likely, sure = _likely(table, names)
             feature = by_file or likely or SPEED
-            if not by_file and not (plain and likely == SPEED):
+            if not by_file and not (plain and sure):
                 table.opens.append(_what_is(table, f"column {template!r}" if template in names else "the table", names))
         if feature in features:
             raise SettingsError(request.where, f"{template} is a second column of {feature}", "choose one of them")
@@ -421,22 +422,26 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
 
 def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Question:
     """Return the question what columns measure."""
-    likely = _likely(table, names) if "%" not in subject else ""
+    likely = _likely(table, names)[0] if "%" not in subject else ""
     share = "; no reading is above 1" if likely == "occupancy" else ""
     helps = f"say it: {either('quantity', QUANTITIES)}"
     return Question(f"{subject} does not say what it measures{share}", {"quantity": likely} if likely else {}, helps)
 
 
-def _likely(table: SampledTable, names: Sequence[str]) -> str:
-    """Return the quantity that numbers look like: shares, speeds with decimals, or counts; "" where all are equal."""
+def _likely(table: SampledTable, names: Sequence[str]) -> tuple[str, bool]:
+    """Return the quantity that numbers look like, "" for none, and whether they are hardly anything else: speeds with
+    decimals, while whole numbers may be counts.
+    """
     numbers = np.concatenate([np.empty(0), *(table.numbers[name] for name in names if name in table.numbers)])
     numbers = numbers[(numbers > 0) & ~np.isin(numbers, table.request.missing or ())]
     if not len(numbers) or np.ptp(numbers) == 0:
-        return ""
-    if numbers.max() <= 1 or (numbers % 1 == 0).all():
-        return "occupancy" if numbers.max() <= 1 else "flow"
-    varied, middle = numbers.std() / numbers.mean(), np.median(numbers)
-    return SPEED if numbers.max() <= FASTEST and varied <= VARIED and middle >= SLOWEST else ""
+        return "", False
+    if numbers.max() <= 1:
+        return "occupancy", False
+    whole, middle, varied = bool((numbers % 1 == 0).all()), np.median(numbers), numbers.std() / numbers.mean()
+    if numbers.max() <= FASTEST and varied <= VARIED and middle >= SLOWEST:
+        return SPEED, not whole
+    return "flow" if whole else "", False
 
 
 def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
