@@ -70,8 +70,8 @@ def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
     assert (open_store(tmp_path / "out.h5").values == values).all()
 
 
-def read(path: Path) -> Contents:
-    return FORMAT.read(ConvertOptions(path))
+def read(path: Path, **more: str) -> Contents:
+    return FORMAT.read(ConvertOptions(path, **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", ["df", "speed"])
@@ -88,45 +88,28 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
-def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
-    values = np.round(speeds(40, 3) * 10)
-    if kind != np.int64:
-        values[5] = np.nan
-    path = write_frame(tmp_path / "ca_his_raw_2019.h5", timestamps(40), values.astype(kind), key="t")
-    with h5py.File(path, "r+") as file:  # what pandas leaves besides the data; its pickles stay closed
+def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
+    """What pandas leaves beside the data of LargeST's file is not read; its pickles stay closed."""
+    path = write_frame(tmp_path / "ca_his_raw_2019.h5", timestamps(40), np.round(speeds(40) * 10), key="t")
+    with h5py.File(path, "r+") as file:
         file["t/axis1"].attrs["freq"] = np.bytes_(b"cos\nsystem\n(S'touch pickled'\ntR.")
-        file["t/axis1"].attrs["name"] = np.bytes_(b"Time")
         file["t/axis0"].attrs["name"] = h5py.Empty("S1")
-    contents = read(path)
-    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
-    assert len(contents.notes) == 1
-    assert "traffic flow" in str(contents.notes[0])
-    times, flows = joined(contents)
-    assert times == timestamps(40)
-    assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
+    refusal(lambda: read(path), "the frame 't' does not say what it holds", "--quantity flow")
+    contents = read(path, quantity="flow")
+    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", None)
+    assert joined(contents)[0] == timestamps(40)
+    assert read(path, units="mph").feature == "avg_speed"
+    assert read(changed(path, lambda file: file.move("t", "occupancy")), units="%").feature == "occupancy"
 
 
-def test_the_file_name_says_flow(tmp_path: Path) -> None:
-    made = read(write_frame(tmp_path / "sd_his_2019.h5", timestamps(9), speeds(9), key="t"))
-    assert (made.feature, len(made.notes)) == ("flow", 2)
-    assert "15 minutes" in made.notes[1]
-    other = read(write_frame(tmp_path / "sdhis2019.h5", timestamps(9), speeds(9), key="t"))
-    assert (other.feature, other.units) == ("avg_speed", None)
-    assert "'t' does not say" in str(other.notes[0])
-    named = read(write_frame(tmp_path / "my_his_2019.h5", timestamps(9), speeds(9), key="speed"))
-    assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
-
-
-def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path) -> None:
-    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="mine")
-    assert len(joined(read(path))[0]) == 9
-    changed(path, lambda file: file.copy("mine", "other"))
-    refusal(lambda: read(path), str(path), "2 frames (mine, other)", "'df'")
-    changed(path, lambda file: file.copy("mine", "speed"))
-    assert read(path).notes == ()  # "speed" says what it holds
-    changed(path, lambda file: file.copy("mine", "df"))
-    refusal(lambda: read(path), "4 frames (df, mine, other, ...)", "'df' or 'speed'")
+def test_one_of_several_frames_is_named(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="flow")
+    changed(path, lambda file: file.copy("flow", "other"))
+    refusal(lambda: read(path), str(path), "2 frames in it (flow, other)", "--channel flow")
+    assert read(path, channel="flow").feature == "flow"
+    changed(path, lambda file: file.copy("flow", "speed"))
+    assert read(path).feature == "avg_speed"
+    refusal(lambda: read(path, quantity="flow"), "3 frames in it (flow, other, speed)")
 
 
 def test_the_ids_of_the_file_count(tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ def _read(request: ConvertOptions) -> Contents:
     if request.round_times:
         described = replace(described, round_s=step)
     grid = table.read([frame], described)
-    contents = as_contents(replace(grid, positions=places, notes=(*grid.notes, *notes)), described, request)
-    return replace(contents, timezone=ZONE)
+    contents = as_contents(replace(grid, positions=places), described, request)
+    told = (Message(request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n for n in grid.notes)
+    return replace(contents, timezone=ZONE, table="", notes=(*told, *notes))
 
 
 def _describe(request: ConvertOptions) -> TableSpec:
@@ -198,4 +199,4 @@ def _position(vd: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
 
 
 TITLE = "snapshots of Taiwan's vehicle detectors: VDLiveList with VDList, JSON or XML, in a folder or a zip"
-FORMATS = (Format("taiwan-vd", TITLE, _recognise, _read, takes=frozenset({"channel", "more"})),)
+FORMATS = (Format("taiwan-vd", TITLE, _recognise, _read, takes=frozenset({"channel", "more", "round_times"})),)
