@@ -127,8 +127,12 @@ class TableSpec:
         return tuple(self.values)
 
     def codes(self, feature: str) -> tuple[float, ...]:
-        """Return the numbers for a missing reading of a feature: as described, else 0 for speed."""
-        return ((0.0,) if feature == SPEED else ()) if self.missing is None else self.missing
+        """Return the numbers for a missing reading of a feature: as described, else 0 for speed. Among several features
+        0 is a reading of all but speed.
+        """
+        if self.missing is None:
+            return (0.0,) if feature == SPEED else ()
+        return tuple(code for code in self.missing if code or feature == SPEED or [*self.values] == [feature])
 
     def as_json(self) -> str:
         """Return the description as JSON, without the values that are defaults; ``parse`` reads it."""
