@@ -129,7 +129,7 @@ def _decide(table: SampledTable) -> TableSpec | None:
     if not table.columns:
         table.ask("no rows of times and numbers follow the header", remedy="name a table")
         return None
-    if _is_row(head.names) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
+    if _is_row(table) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
         helps = f"write names above it, such as time,sensor,speed, or give names {BY_TABLE}"
         table.ask(f"the first line names no columns ({listed(head.names, 4)})", remedy=helps)
         return None
@@ -205,12 +205,17 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
     return _without_clashes(table, spec)
 
 
-def _is_row(names: Sequence[str]) -> bool:
-    """Return whether the first line holds readings in place of names: ids may be numbers, decimals and times not."""
-    if not is_data(names[0]):
-        return False
-    decimal = any(is_data(name) and not name.isdigit() for name in names)
-    return decimal or all(map(is_data, filter(None, names)))
+def _is_row(table: SampledTable) -> bool:
+    """Return whether the first line holds readings in place of names: a time above times, or numbers with decimals
+    where the first one is data; ids may be whole numbers.
+    """
+    names = [name for name in table.head.names if name]
+    if any(
+        MOMENT.fullmatch(name) and MOMENT.fullmatch(table.columns[name][0]) for name in names if name in table.columns
+    ):
+        return True
+    decimal = any(is_data(name) and not name.isdecimal() for name in names)
+    return is_data(table.head.names[0]) and (decimal or all(map(is_data, names)))
 
 
 # Times, readings and sensors.
@@ -322,7 +327,7 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
     """Return the template of the readings: the only number, or a guess with a question; [] for none."""
     if clock.named:
         return ["{time}"]
-    numbers = [name for name in table.numbers if name not in clock.columns and name not in sensors]
+    numbers = [name for name in table.numbers if name and name not in clock.columns and name not in sensors]
     numbers = [name for name in numbers if not (sensors and words.LANE.fullmatch(name))]
     if len(numbers) <= WIDE:
         numbers = [name for name in numbers if not table.is_beside(name, sensors)]
