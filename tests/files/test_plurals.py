@@ -60,7 +60,18 @@ def test_the_commands_count_one_in_the_singular(tmp_path: Path) -> None:
     frame = network(60, ids=["S1"])
     frame.drop(frame.index[30]).to_csv(tmp_path / "old.csv")
     path = tmp_path / "old.h5"
-    done = works("convert", "auto", tmp_path / "old.csv", "--without-positions", "--units", "mph", "--output-h5", path)
+    done = works(
+        "convert",
+        "auto",
+        tmp_path / "old.csv",
+        "--without-positions",
+        "--units",
+        "mph",
+        "--channel",
+        "{sensor}",
+        "--output-h5",
+        path,
+    )
     assert "1 missing row" in " ".join(done.stderr.split())
     said = [done.output, works("inspect", path).output]
     later = network(63, ids=["S1"])

@@ -139,7 +139,7 @@ BAD = {
         "positions in gps_lat and gps_lon, and others in map_lat and map_lon",
         "rename those of the sensors to latitude and longitude",
     ),
-    "two points": ("id;a;b\n1;48.1, 11.5;48.2, 11.6\n", "positions in a, read as latitude, longitude, and others in b"),
+    "two points": ("id;a;b\n1;48.1, 11.5;48.2, 11.6\n", "positions in a, and others in b"),
     "no point": ("id;a\n1;48, 11\n", "without sensor_id, latitude, longitude"),
 }
 
