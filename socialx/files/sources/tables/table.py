@@ -33,6 +33,7 @@ SMALL = 1 << 28  # bytes that need no look at the memory
 MOST_ALIKE, PROVED = 2, 20  # lanes of which one may be half of the sum; rows that prove that one is a sum
 STEPS_S = (600, 300, 240, 180, 120, 60, 30, 20, 10)
 COMBINED_BYTES = 1 << 26  # of lanes at once
+FEW = 4  # more than one of so many rows that go back are rows in any order
 COLUMNS = 300  # that are looked at for what tells two rows apart
 ENDING = re.compile(r"\.(csv|txt|gz|tsv|json|jsonl|parquet|xlsx)$", re.IGNORECASE)
 Words = tuple[list[str], np.ndarray]  # distinct texts, and for each row the number of its text, int64 [t]
@@ -425,7 +426,9 @@ def _clock(
             return "UTC", [next(iter(utc.values()))[1]]
     what = "say the right" if spec.zone else "keep both hours with"
     helps = f"{what} {Argument('timezone', None if spec.zone else 'ZONE')}"
-    if found := repeated_hour(seconds[keys == keys[0]], str(where), helps):
+    mine = seconds[keys == keys[0]]
+    shuffled = FEW * np.count_nonzero(np.diff(mine) <= 0) >= len(mine)
+    if not shuffled and (found := repeated_hour(mine, str(where), helps)):
         raise found[1]
     return spec.zone or None, []
 
