@@ -5,6 +5,7 @@ t rows of a piece, K columns of numbers.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -166,10 +167,9 @@ def find_encoding(path: Path) -> str:
     if b"\0" in begin:
         raise SocialxError(path, "the file has bytes of 0, as no text has", "save it as UTF-8")
     if len(begin) == PIECE_BYTES:
-        begin = begin[: begin.rfind(b"\n") + 1] or begin  # a letter may be cut
-    for encoding in ENCODINGS:
+        for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
-            begin.decode(encoding)
+            codecs.getincrementaldecoder(encoding)().decode(begin)  # whose last letter may be cut
             return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
     raise SocialxError(path, "the file is neither a text in UTF-8 nor in another known encoding", "save it as UTF-8")
 
