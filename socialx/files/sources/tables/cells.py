@@ -166,8 +166,7 @@ def find_encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in begin:
         raise SocialxError(path, "the file has bytes of 0, as no text has", "save it as UTF-8")
-    if len(begin) == PIECE_BYTES:
-        for encoding in ENCODINGS:
+    for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
             codecs.getincrementaldecoder(encoding)().decode(begin)  # whose last letter may be cut
             return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
