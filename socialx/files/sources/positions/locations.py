@@ -24,7 +24,6 @@ IDS_ADVICE = "name a text file with one sensor id per line, or all in one line w
 NOWHERE = {*ABSENT, "POINT EMPTY"}
 HEAD = 2000  # rows that tell what the columns hold
 TIMES = 10  # most rows per sensor in a locations table with lane rows
-SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 METRES = 360.0  # larger numbers cannot be degrees
 DROPPED = 5  # columns that an error advises to leave out
@@ -37,7 +36,7 @@ AXES = {
     "longitude": "longitude lng lon long longitud länge längengrad lengtegraad długość долгота 經度 経度 经度 경도 x",
 }
 WORDS = {word: (axis, rank) for axis, words in AXES.items() for rank, word in enumerate(words.split())}
-PLANE = {"x", "y"}
+PLANE, POINTS = 4, 8  # ranks of columns of x and y, and of points
 BEGINS = {"start", "from", "begin", "first", "von", "origin", "inicio", "1"}
 ENDS = {"end", "to", "stop", "last", "bis", "destination", "fin", "2"}
 BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
@@ -71,17 +70,10 @@ def match_ids(
     """
     cased = case_variants(ids, locations)
     found = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
-    stations: dict[str, int | str] = {}
-    for vdid in ids:
-        parts = vdid.split("-")
-        wholes = (
-            ("-".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)) if match_key(vdid) not in found else ()
-        )
-        if station := next((whole for whole in wholes if match_key(whole) in locations), None):
-            stations[vdid] = match_key(station)
-    found |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
     told = [f"ids of sensors are in another case there ({sample(list(cased))})"] if cased else []
-    if stations:
+    stations = {vdid: match_key(vdid.rpartition("-")[0]) for vdid in ids if match_key(vdid) not in found}
+    if stations := {vdid: key for vdid, key in stations.items() if key in locations}:
+        found |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
         shown = [f"{vdid} at {key}" for vdid, key in stations.items()]
         told.append(f"sensors have the places of their stations ({sample(shown)})")
     return found, tuple(told)
@@ -219,21 +211,11 @@ class _Table:
         """Return the id in a row."""
         return "-".join(cells[column] for column in self.sensors)
 
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """Columns that may hold positions; rank 0 is best; degrees: latitude and longitude [rows,2], NaN if absent."""
-
-    rank: int
-    columns: tuple[int, ...]
-    degrees: np.ndarray
-    names: str
-    swapped: bool = False
-
-    def order(self) -> tuple[bool, int]:
-        """Return the sort key: columns with valid degrees first, then rank."""
-        fit = np.count_nonzero(valid_degrees(*self.degrees.T))
-        return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
+    def degrees(self, cells: list[str]) -> tuple[float, float]:
+        """Return the latitude and the longitude in a row, NaN where they are no numbers."""
+        shown = [cells[column] for column in self.place]
+        first, second = map(number, shown) if len(shown) == 2 else _two(shown[0])
+        return (second, first) if self.swapped else (first, second)
 
 
 def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
@@ -250,7 +232,7 @@ def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
 
 
 def _table(path: Path, walk: Callable[[], Iterator[Row]], wanted: set[str]) -> _Table:
-    """Return what the columns of a table hold, by its first rows. wanted: ids of the data by ``casefolded_key``."""
+    """Return what the columns hold, by their names and first rows. wanted: ids of the data by ``casefolded_key``."""
     line, names = next(walk(), ("the file", []))
     width, header = len(names), 1
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
@@ -263,21 +245,31 @@ def _table(path: Path, walk: Callable[[], Iterator[Row]], wanted: set[str]) -> _
             yield line, cells
 
     rows = [(cells + [""] * width)[:width] for _, cells in islice(walk(), header, HEAD)]
-    places = [*_degree_columns(names, rows), *_point_columns(names, rows)]
+    places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, problem, ADVICE)
-    best, lower = _best_place(path, places), [name.lower() for name in names]
-    free = sorted({*range(width)} - {column for place in places for column in place.columns})
-    located = [row for row, at in zip(rows, best.degrees, strict=True) if np.isfinite(at).all() and at.any()]
-    sensors, matched = _id_columns(path, names, free, located, wanted)
+    (rank, place, swapped), *rivals = places
+    called = [" and ".join(names[column] for column in columns) for _, columns, _ in places]
+    if rivals and rivals[0][0] == rank:
+        remedy = "rename those of the sensors to latitude and longitude"
+        raise SocialxError(path, f"there are positions in {called[0]}, and others in {called[1]}", remedy)
+    free = sorted({*range(width)} - {column for _, columns, _ in places for column in columns})
+    sensors, matched = _id_columns(path, names, free, rows, wanted)
+    lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
     if "citycode" in lower:  # of UTD19, whose lengths are those of roads, in kilometres
         others.pop("length", None)
-    plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and best.rank == 0
     told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
-    told = "" if plain else f"{told}, their positions those of {best.names}"
-    return _Table(body, sensors, best.columns, best.swapped, others, matched, told)
+    told = f"{told}, their positions those of {called[0]}{', longitude first' if swapped else ''}"
+    plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and rank == 0
+    table = _Table(body, sensors, place, swapped, others, matched, "" if plain else told)
+    degrees = np.array([table.degrees(row) for row in rows]).reshape(-1, 2)
+    degrees = degrees[plausible_location(*degrees.T)]
+    if PLANE <= rank < POINTS and len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
+        problem = f"{called[0]} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
+        raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
+    return table
 
 
 def _split(name: str) -> list[str]:
@@ -289,66 +281,46 @@ def _rank(words: Iterable[str]) -> int:
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
 
 
-def _degree_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
-    """Yield pairs of columns named like latitude and longitude, with the degrees of the rows."""
+def _degree_columns(names: Sequence[str]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """Yield a rank, 0 best, and columns named like latitude and longitude; x and y where there are no others."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], tuple[int, int]]] = {axis: {} for axis in AXES}
     for column, name in enumerate(names):
         words = _split(name)
         if len(axis_words := [word for word in words if word in WORDS]) == 1:
             axis, rank = WORDS[axis_words[0]]
-            key = tuple(word for word in words if word not in WORDS), axis_words[0] in PLANE
+            key = tuple(word for word in words if word not in WORDS), axis_words[0] in "xy"
             axes[axis][key] = min(axes[axis].get(key, (rank, column)), (rank, column))
     north, east = axes.values()
-    plane = all(key[1] for key in north)  # beside degrees, x and y are of another system
-    pairs = [
-        (_rank(key[0]) + 4 * key[1], north[key][1], east[key][1]) for key in north if key in east and key[1] == plane
-    ]
+    plane = all(key[1] for key in north)
+    pairs = [key for key in north if key in east and key[1] == plane]
+    for key in pairs:
+        yield _rank(key[0]) + PLANE * key[1], (north[key][1], east[key][1]), False
     if not pairs and len(north) == len(east) == 1:
-        pairs = [(2, min(north.values())[1], min(east.values())[1])]
-    for rank, first, second in pairs:
-        degrees = np.array([(number(row[first]), number(row[second])) for row in rows]).reshape(-1, 2)
-        yield _Place(rank, (first, second), degrees, f"{names[first]} and {names[second]}")
+        yield 2, (min(north.values())[1], min(east.values())[1]), False
 
 
-def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[_Place]:
-    """Yield columns of points: WKT and [lists], longitude first, or two numbers, mostly latitude first."""
+def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """Yield a rank, a column of points, and whether the longitude stands first, as in WKT and [lists].
+
+    Of other points a name such as ``lon_lat`` tells, else the only order on earth, else the comma behind a latitude.
+    """
     for column, name in enumerate(names):
         filled = [row[column] for row in rows if row[column] not in NOWHERE]
+        first, second = _two(filled[0] if filled else "")
         is_wkt = bool(filled and WKT.match(filled[0]))
-        if not is_wkt and 2 * sum("." in cell for cell in filled) < max(1, len(filled)):
+        if math.isnan(first) or not (is_wkt or 2 * sum("." in cell for cell in filled) >= len(filled)):
             continue  # two whole numbers may be anything
-        points = np.array([_two(row[column]) for row in rows]).reshape(-1, 2)
-        if 2 * np.isfinite(points[:, 0]).sum() < len(filled):
-            continue
         north, east = name.lower().find("lat"), max(name.lower().find("lon"), name.lower().find("lng"))
         swapped = east < north if min(north, east) >= 0 else not re.search(r"^[^\[]*[,;]", filled[0])
-        swapped = swapped or is_wkt
-        read = points[np.isfinite(points[:, 0])]
-        if not is_wkt and valid_degrees(*read[:, ::-1].T).all() != valid_degrees(*read.T).all():
-            swapped = not valid_degrees(*read.T).all()  # the only order on earth
-        told = "" if is_wkt else f", read as {', '.join([*AXES][:: -1 if swapped else 1])}"
-        yield _Place(8 + _rank(_split(name)), (column,), points[:, ::-1] if swapped else points, name + told, swapped)
+        if valid_degrees(first, second) != valid_degrees(second, first):
+            swapped = bool(valid_degrees(second, first))
+        yield POINTS + _rank(_split(name)), (column,), is_wkt or swapped
 
 
 def _two(cell: str) -> tuple[float, float]:
     """Return the two numbers of a point in their order; NaN for any other cell."""
     match = WKT.fullmatch(cell) or TWO.fullmatch(cell)
     return (float(match[1]), float(match[3])) if match else (math.nan, math.nan)
-
-
-def _best_place(path: Path, places: list[_Place]) -> _Place:
-    """Return the best of the ``places``. Raises SocialxError for a tie, and for x and y that lie far apart."""
-    best = min(places, key=_Place.order)
-    for rival in places:
-        same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
-        if rival.order() == best.order() and not same:
-            remedy = "rename those of the sensors to latitude and longitude"
-            raise SocialxError(path, f"there are positions in {best.names}, and others in {rival.names}", remedy)
-    located = best.degrees[plausible_location(*best.degrees.T)]
-    if 4 <= best.rank < 8 and len(located) and (apart := np.ptp(located, axis=0).max()) > NEAR:
-        problem = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
-        raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
-    return best
 
 
 def _id_columns(
@@ -413,8 +385,7 @@ def number(cell: str) -> float:
 def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:
     """Return the location in a row, None for none; ``line`` and ``path`` name the row. Raises for no degrees."""
     shown = [cells[column] for column in table.place]
-    numbers = tuple(map(number, shown)) if len(shown) == 2 else _two(shown[0])
-    latitude, longitude = numbers[::-1] if table.swapped else numbers
+    latitude, longitude = table.degrees(cells)
     if {*shown} <= NOWHERE or (latitude, longitude) == (0, 0):
         return None
     sensor_id = table.sensor_id(cells)

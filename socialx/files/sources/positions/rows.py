@@ -42,6 +42,8 @@ def read_tables(path: Path, advice: str) -> list[Callable[[], Iterator[Row]]]:
     """
     head = read_head(path, advice)
     check_first_line(head, advice)
+    if head.kind in ("hdf5", "npy", "zip"):
+        raise SocialxError(path, f"this is no table, but {head.kind}", advice)
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
     begin = "".join(line for _, line in head.lines[:3]).lstrip("\ufeff \t")
