@@ -153,6 +153,12 @@ def test_a_row_that_comes_again_by_day_is_kept_once(tmp_path: Path) -> None:
     assert read(path, LONG).values.ravel().tolist() == [1, 1, 1]
 
 
+def test_sensors_one_after_the_other_are_no_hour_that_comes_twice(tmp_path: Path) -> None:
+    times = pd.date_range("2024-03-04 00:00", periods=12, freq="5min").astype(str)
+    files = [written(tmp_path, HEAD + "".join(f"{time},{road},1\n" for time in times), f"{road}.csv") for road in "AB"]
+    assert read(files, LONG).values.shape == (12, 2, 1)
+
+
 def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path) -> None:
     lanes = np.random.default_rng(0).integers(1, 90, (40, 2))
     frame = pd.DataFrame(lanes, pd.date_range("2024-03-04", periods=40, freq="5min", name="time"), ["A_L1", "A_L2"])

@@ -390,7 +390,7 @@ def _flat(parts: list[_Part]) -> tuple[np.ndarray, np.ndarray, bool]:
     """Return times and sensors of all readings in order; of rows with the same sensors only the first reading, and
     whether this is so.
     """
-    if wide := all(part.codes.shape[0] == 1 and part.seconds.shape[1] == 1 for part in parts):
+    if wide := all(np.array_equal(part.codes, parts[0].codes[:1]) and part.seconds.shape[1] == 1 for part in parts):
         seconds = np.concatenate([part.seconds[:, 0] for part in parts])
         return seconds, np.zeros(len(seconds), np.int64), wide
     pairs = [np.broadcast_arrays(part.seconds, part.codes, part.values[..., 0])[:2] for part in parts]
