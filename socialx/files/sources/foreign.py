@@ -22,6 +22,7 @@ DUMP = re.compile(rb"PRAGMA |BEGIN TRANSACTION|CREATE TABLE|INSERT INTO|-- ?(?:M
 CSV = "and convert the frame with socialx.convert, or write it with to_csv"
 # What a file is by its first bytes, and what helps; {} is its name.
 KINDS = {
+    rb"\xd0\xcf\x11\xe0": ("an old Excel workbook", "save it as .xlsx"),
     rb"MATLAB 5\.0": ("a file of MATLAB", f"read it with scipy.io.loadmat, {CSV}"),
     rb"\(\xb5/\xfd": ("a file packed by zstd", "unpack it with unzstd {}"),
     b"7z\xbc\xaf": ("a file packed by 7-Zip", "unpack it with 7z x {}"),

@@ -14,6 +14,7 @@ from socialx.files.sources.contents import Format
 from socialx.files.sources.foreign import FORMER, by_recipe, refuse, refuse_benchmark
 from socialx.files.sources.older_files import CURRENT
 from socialx.files.sources.older_files import recognise as older_variant
+from socialx.files.sources.queries import is_url
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.store.head import AGAIN, FileHead, check_first_line
 from socialx.files.store.layout import FLAT
@@ -108,4 +109,6 @@ def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | 
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
     unsaid = {option.name: option.example for field, option in options().items() if option.example and field in fields}
     places = {} if request.without_positions else {"meta_csv": "LOCATIONS.csv"}
-    return Command("convert", "auto", request.data, *request.more, **(unsaid | places | said), output="OUT.h5")
+    shown = request.label.partition(" (")[0]  # of a query: the database
+    data = shown if is_url(shown) else request.data
+    return Command("convert", "auto", data, *request.more, **(unsaid | places | said), output="OUT.h5")
