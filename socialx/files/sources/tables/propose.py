@@ -237,8 +237,9 @@ def _clock(table: SampledTable) -> Clock | None:
     if not ways:
         if clock := clock_in_names(table.head.names):
             return clock
-        helps = f"name it: {Argument('time_column', 'NAME')}, or add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')}"
-        table.ask("no column holds times", remedy=helps)
+        form, first = Argument("time_format", "%d/%m/%Y %H:%M"), Argument("first_time", "YYYY-MM-DD HH:MM:SS")
+        helps = f"name it: {Argument('time_column', 'NAME')}, or add {first}"
+        table.ask("no column holds times", remedy=f"say how they are written: {form}" if request.time_column else helps)
         return None
     best = ways[0]
     if len(ways) > 1 or not best.sure:
@@ -262,11 +263,19 @@ def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[
         table.ask(problem, {"sensor_column": (joined[0],)})
     elif wide:
         best = _fitting(table, wide)
-        if len(wide) > 1:
+        if clock.dated and (day := day_template(table.matches(wide[0], *clock.columns))):
+            names = table.matches(wide[0], *clock.columns)
+            problem = f"columns {names[0]!r} to {names[-1]!r} may be sensors or times of day"
+            table.ask(problem, remedy=either("channel", (*wide, day)))
+        elif len(wide) > 1:
             problem = f"each sensor has several columns ({listed(wide, 6)})"
             table.ask(problem, {"channel": best[0]} if len(best) == 1 else {}, either("channel", wide))
         return [*best, *wide][:1], ()
     sensors = request.sensor_column or tuple(joined[:1])
+    totals = [text for name in joined[:1] for text in table.texts(name) if words.TOTAL.fullmatch(text)]
+    if totals and request.without_positions:
+        helps = f"leave them out: never: {{{joined[0]}: {totals[0]}}} {BY_TABLE}"
+        table.ask(f"column {joined[0]!r} names totals beside sensors ({listed(totals)})", remedy=helps)
     if len(joined) > 1 and table.values(*joined) > table.values(joined[0]):
         table.ask(f"ids are in {listed(joined)}", {"sensor_column": sensors}, either("sensor_column", joined))
     templates = said or _guess_readings(table, clock, sensors)
@@ -282,8 +291,10 @@ def _joined(table: SampledTable, wide: bool, *without: str) -> list[str]:
     shares = {}
     for name in list(table.columns)[:MANY] if table.ids else ():
         cells = {casefolded_key(cell) for cell in table.columns[name] if cell}
-        if name not in without and cells and 2 * len(cells & table.ids) >= len(cells):
-            shares[name] = words.SENSOR.fullmatch(name) or name not in table.numbers
+        named = bool(words.SENSOR.fullmatch(name))
+        kind = name in table.numbers and not named and words.KIND.fullmatch(name)
+        if name not in without and not kind and cells and 2 * len(cells & table.ids) >= len(cells):
+            shares[name] = named or name not in table.numbers
     return [name for name, sure in shares.items() if sure] or ([] if wide else [*shares])
 
 
@@ -409,13 +420,20 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
         raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
     for template in templates:
         names, bare = table.matches(template, *clock.columns), bare_words(template)
-        feature = request.quantity or words.quantity(bare, table.unit(names[0]) if names else "")
+        unit = table.unit(names[0]) if names else ""
+        share = (words.parse_unit(unit) or ("",))[0] == "occupancy"
+        measured = words.quantity(bare, unit)
+        if request.quantity not in (None, measured) and words.quantity("", unit):
+            problem = f"{Argument('quantity')} contradicts the unit {unit} of {names[0]!r}"
+            raise SettingsError(request.where, problem, f"drop {Argument('quantity')}")
+        feature = request.quantity or measured
         if feature is None and len(templates) == 1:
             feature = words.quantity("", request.units or "")
         if feature is None:
             plain = not bare or "{" in template or words.READING.fullmatch(bare)
-            by_file = words.quantity(request.data.name.split(".")[0]) if plain and request.frame is None else None
-            likely, sure = _likely(table, names)
+            stem = request.data.name.split(".")[0]
+            by_file = words.quantity(stem) if plain and len(stem) > 2 and request.frame is None else None
+            likely, sure = ("occupancy", False) if share else _likely(table, names)
             feature = by_file or likely or SPEED
             if not by_file and not (plain and sure):
                 table.opens.append(_what_is(table, f"column {template!r}" if template in names else "the table", names))
@@ -426,8 +444,11 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
 
 
 def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Question:
-    """Return the question what columns measure."""
-    likely = _likely(table, names)[0] if "%" not in subject else ""
+    """Return the question what columns measure, with a guess by their numbers, but for shares and what else stands
+    beside readings.
+    """
+    unit, bare = (table.unit(names[0]), bare_words(names[0])) if names else ("", "")
+    likely = "" if words.parse_unit(unit) or words.OTHER.fullmatch(bare) else _likely(table, names)[0]
     share = "; no reading is above 1" if likely == "occupancy" else ""
     helps = f"say it: {either('quantity', QUANTITIES)}"
     return Question(f"{subject} does not say what it measures{share}", {"quantity": likely} if likely else {}, helps)

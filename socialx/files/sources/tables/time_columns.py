@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -69,12 +69,37 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
     if form and not moments and (pairs := [*_pairs(cells, form)]):
         return pairs
     if moments or not days:
-        return _begins(moments)
+        return _begins(moments or _in_parts(cells))
     day = _begins(days)[0]
     joined = [_joined(day, name, cells, sure=True) for name in clocks]
     joined += [_joined(day, name, cells, sure=bool(words.HOUR.fullmatch(name))) for name in hours]
-    moments = [clock for clock in joined if clock is not None]
+    moments = [_with_minutes(clock, cells) for clock in joined if clock is not None]
     return _begins([clock for clock in moments if clock.sure] or moments) or _begins(days)
+
+
+def _parts(cells: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the columns that are called like parts of times and hold whole numbers, by the part's form."""
+    whole = [name for name, texts in cells.items() if all(map(str.isdecimal, texts))]
+    called = {part: [name for name in whole if form.fullmatch(name)] for part, form in words.PARTS.items()}
+    return {part: names[0] for part, names in called.items() if len(names) == 1}
+
+
+def _in_parts(cells: Mapping[str, Sequence[str]]) -> list[Clock]:
+    """Return the clock of columns of years, months, days and hours, perhaps minutes; [] for other columns."""
+    parts = _parts(cells)
+    if not {"%Y", "%m", "%d", "%H"} <= {*parts}:
+        return []
+    texts = [*dict.fromkeys(map(" ".join, zip(*(cells[name] for name in parts.values()), strict=True)))]
+    forms = _fitting([" ".join(parts)], texts)
+    return [Clock(tuple(parts.values()), forms, shift_s=_shift(cells[parts["%H"]]))] if forms else []
+
+
+def _with_minutes(clock: Clock, cells: Mapping[str, Sequence[str]]) -> Clock:
+    """Return the clock of days and hours, with a column of minutes if there is one."""
+    minute = _parts(cells).get("%M")
+    if minute is None or not all(form.endswith("%H") for form in clock.forms):
+        return clock
+    return replace(clock, columns=(*clock.columns, minute), forms=tuple(f"{form} %M" for form in clock.forms))
 
 
 def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
@@ -174,11 +199,12 @@ def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: 
 
 
 def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
-    """Yield the two columns whose cells, joined by a space, have the user's form: those called day and hour, if any."""
+    """Yield the columns whose cells, joined by a space, have the user's form: those called day and hour, if any."""
     digits = [name for name in list(cells)[:MANY] if any(letter.isdecimal() for letter in cells[name][0][:20])]
     pairs = [*permutations(digits, 2)]
     named = [pair for pair in pairs if words.TIME.fullmatch(pair[0]) and words.HOUR.fullmatch(pair[1])]
-    for pair in named or pairs:
+    whole = [tuple(cells)] if 2 < len(cells) <= len(words.PARTS) else []  # as the user may say
+    for pair in [*whole, *(named or pairs)]:
         texts = [*dict.fromkeys(" ".join(texts) for texts in zip(*(cells[name] for name in pair), strict=True))]
         if _fitting([form], texts[:1]) and _fitting([form], texts):
             yield Clock(pair, (form,), shift_s=_shift(texts))

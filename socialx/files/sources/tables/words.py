@@ -45,7 +45,14 @@ LANE = re.compile(
     r"(?:lane|fahrstreifen|fahrspur|spur|carril|voie|rijstrook|corsia|körfält|kjørefelt)[ _-]?(?:id|no|nr|number)?",
     re.IGNORECASE,
 )
-TOTAL = re.compile(r".*(?:total|sum|all|gesamt|tot).*", re.IGNORECASE)
+TOTAL = re.compile(
+    r"(?:.*[ _-])?(?:grand)?(?:total[te]?|sum(?:me|a)?|all|alle|gesamt|beide|both)(?:[ _-].*)?", re.IGNORECASE
+)
+# Kinds of rows, which are no sensors although their numbers may be ids, too.
+KIND = re.compile(
+    r".*(?:class|klasse|categor|type|typ|kind|direction|richtung|lane|spur|hour|stunde|quality|status|error|flag|week|slot).*",
+    re.IGNORECASE,
+)
 # Times: of what is read, of writing a row, and of the ends of intervals; parts of a date; and hours beside one.
 TIME = re.compile(
     r"ts|ds|dato|.*(?:time|zeit|epoch|unix|tiempo|temps|date|datum|fecha|hora|horodat|tijd|tid|stamp|時刻|日時).*",
@@ -59,6 +66,13 @@ LATER = re.compile(
 HOUR = re.compile(
     r".*(?:hour|stunde|hora|heure|uhrzeit|godzin|時).*|hr|hh|std|uur|ora|ore|godz|timme|tunti|saat|час", re.IGNORECASE
 )
+PARTS = {
+    "%Y": re.compile(r"year|yr|jahr|año|année|anno|jaar|år", re.IGNORECASE),
+    "%m": re.compile(r"month|monat|mes|mois|mese|maand", re.IGNORECASE),
+    "%d": re.compile(r"day|tag|día|dia|jour|giorno|dag", re.IGNORECASE),
+    "%H": HOUR,
+    "%M": re.compile(r"min|minutes?|minuten?|minuto", re.IGNORECASE),
+}
 CALENDAR = re.compile(
     r"hour|hr|hh|stunde|hora|heure|uur|min(?:ute)?"
     r"|(?:hour|day|month|week)[ _-]?of[ _-]?(?:the[ _-]?)?(?:day|week|month|year)"
