@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from socialx.cli.error_flags import write
 from socialx.core.errors import SettingsError
-from socialx.files.sources.request import ConvertOptions, options
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.cells import sample
 from socialx.files.sources.tables.propose import Proposal, propose
 from socialx.files.sources.tables.spec import Grid
@@ -71,24 +73,19 @@ def is_read(found: Grid, values: np.ndarray = SPEEDS) -> None:
     assert np.allclose(found.values[..., 0], values[: len(found.seconds)])
 
 
-def command(proposal: Proposal) -> dict[str, object]:
-    """Return the arguments of the one command that is printed, as they are typed."""
-    assert not proposal.proved
-    advice = [message.advice(lambda part: write("convert", part)) for message in proposal.questions]
-    assert [line.startswith("socialx convert") for line in advice] == [False] * (len(advice) - 1) + [True], advice
-    words, given = shlex.split(advice[-1])[4:], dict[str, object]()
-    by_name = {option.name or name: name for name, option in options().items()}
-    while words:
-        name = words.pop(0).removeprefix("--").replace("-", "_")
-        if name == "output_h5":
-            words.pop(0)
-        elif getattr(ConvertOptions, by_name[name]) is False:
-            given[name] = True
-        elif isinstance(getattr(ConvertOptions, by_name[name]), tuple):
-            given[name] = [*given.get(name, []), words.pop(0)]  # type: ignore[misc]
+def command(proposal: Proposal) -> dict[str, Any]:
+    """Return the arguments of the one command that is printed."""
+    *others, last = (message.advice(partial(write, "convert")) for message in proposal.questions)
+    assert not any(others)
+    assert last.startswith("socialx convert auto")
+    given = dict[str, list[str]]()
+    for word in shlex.split(last)[4:]:
+        if word.startswith("--"):
+            values = given.setdefault(word[2:].replace("-", "_"), [])
         else:
-            given[name] = words.pop(0)
-    return given
+            values.append(word)
+    del given["output_h5"]
+    return {name: values if len(values) > 1 else values[0] if values else True for name, values in given.items()}
 
 
 def seen(proposal: Proposal) -> str:
@@ -148,7 +145,7 @@ def test_a_german_export_with_positions_is_read_at_once(proposed: Propose, text:
 
 
 def test_lanes_behind_ids_are_combined(proposed: Propose) -> None:
-    values = np.repeat(SPEEDS, 2, axis=1) + [[-2, 2, -2, 2]]
+    values = np.repeat(SPEEDS, 2, axis=1) + np.array([-2, 2, -2, 2])
     is_read(grid(*proposed(wide(values.round(1), ("D1_L1", "D1_L2", "D2_L1", "D2_L2")), IDS)))
 
 
@@ -210,9 +207,9 @@ def test_forms_of_times(proposed: Propose, names: str, cells: list[str]) -> None
     [
         (wide(), {}, {"channel": "{sensor}"}),
         (wide(names=("D1 (mph)", "D2 (mph)")), {}, {"channel": "{sensor} (mph)"}),
-        (long("time,station,speed"), {}, {"sensor_column": ["station"]}),
-        (long("time,station,number,speed", range(2 * ROWS)), {}, {"sensor_column": ["station"]}),
-        (long("time,station,volume,speed", COUNTS.ravel()), {}, {"channel": "speed", "sensor_column": ["station"]}),
+        (long("time,station,speed"), {}, {"sensor_column": "station"}),
+        (long("time,station,number,speed", range(2 * ROWS)), {}, {"sensor_column": "station"}),
+        (long("time,station,volume,speed", COUNTS.ravel()), {}, {"channel": "speed", "sensor_column": "station"}),
     ],
     ids=["wide", "wide with units", "long", "row numbers", "two quantities"],
 )
@@ -237,7 +234,7 @@ def test_lanes_in_names_are_asked(proposed: Propose) -> None:
     rows = [f"{when},{vdid},30,10,40,80" for when in TIMES for vdid in IDS]
     text = "time,station,flow1,flow2,speed1,speed2\n" + "\n".join(rows)
     said = command(proposed(text, channel="speed")[0])
-    assert said == {"channel": "speed{lane}", "sensor_column": ["station"]}
+    assert said == {"channel": "speed{lane}", "sensor_column": "station"}
     assert np.allclose(grid(*proposed(text, **said)).values, 50)
 
 
@@ -286,7 +283,7 @@ def test_what_does_not_look_like_speeds_is_asked(proposed: Propose, values: np.n
 def test_a_guess_is_no_command(proposed: Propose, text: str, names: Sequence[str]) -> None:
     proposal, _ = proposed(text)
     assert not proposal.proved
-    asked = " ".join(message.text(lambda part: write("convert", part)) for message in proposal.questions)
+    asked = " ".join(message.text(partial(write, "convert")) for message in proposal.questions)
     assert "socialx convert" not in asked
     assert all(name in asked for name in names), asked
 
@@ -305,9 +302,7 @@ def test_rows_that_differ_by_a_kind_name_its_column(proposed: Propose, column: s
 def test_thousands_or_decimals_are_asked(proposed: Propose) -> None:
     text = wide(COUNTS + 1000).replace(",1", ";1.").replace(",", ";")
     proposal, _ = proposed(text, IDS, quantity="flow")
-    assert "--decimal" in " ".join(
-        message.advice(lambda part: write("convert", part)) for message in proposal.questions
-    )
+    assert "--decimal" in " ".join(message.advice(partial(write, "convert")) for message in proposal.questions)
     found = grid(*proposed(text, IDS, quantity="flow", decimal=","))
     assert np.allclose(found.values[..., 0], COUNTS + 1000)
 
@@ -315,7 +310,7 @@ def test_thousands_or_decimals_are_asked(proposed: Propose) -> None:
 def test_a_total_beside_sensors_is_asked(proposed: Propose) -> None:
     text = wide(np.c_[SPEEDS, SPEEDS.sum(1)].round(1), (*IDS, "Total"))
     said = command(proposed(text, IDS, without_positions=True)[0])
-    assert said["drop"] == ["Total"]
+    assert said["drop"] == "Total"
     is_read(grid(*proposed(text, IDS, **said)))
     assert proposed(text, IDS)[0].proved  # the positions, which lack it, are asked for later
 

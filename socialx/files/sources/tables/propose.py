@@ -237,9 +237,10 @@ def _clock(table: SampledTable) -> Clock | None:
     if not ways:
         if clock := clock_in_names(table.head.names):
             return clock
-        form, first = Argument("time_format", "%d/%m/%Y %H:%M"), Argument("first_time", "YYYY-MM-DD HH:MM:SS")
-        helps = f"name it: {Argument('time_column', 'NAME')}, or add {first}"
-        table.ask("no column holds times", remedy=f"say how they are written: {form}" if request.time_column else helps)
+        helps = f"name it: {Argument('time_column', 'NAME')}, or add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')}"
+        if request.time_column:
+            helps = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
+        table.ask("no column holds times", remedy=helps)
         return None
     best = ways[0]
     if len(ways) > 1 or not best.sure:
