@@ -185,6 +185,7 @@ def test_times_in_names(proposed: Propose) -> None:
         ("date,clock", [f"{time[:10]},{time[11:16]}" for time in TIMES]),
         ("date,hour", [f"{time[:10]},{int(time[11:13])}" for time in TIMES]),
         ("date,hour", [f"{time[:10]},{int(time[11:13]) + 1}" for time in TIMES]),
+        ("Year,Month,Day,Hour", [f"2024,3,{int(time[8:10])},{int(time[11:13])}" for time in TIMES]),
         ("timestamp", [str(1709510400 + 3600 * row) for row in range(ROWS)]),
         ("timestamp", [str(1709510400000 + 3600000 * row) for row in range(ROWS)]),
         ("Tid", [str(45355 + row / 24) for row in range(ROWS)]),
@@ -192,7 +193,7 @@ def test_times_in_names(proposed: Propose) -> None:
         ("time", [f"{time[:10]}T{time[11:]}Z" for time in TIMES]),
         ("Date", [f"3/{4 + row // 24}/2024 {(row % 12) or 12}:00 {'AP'[row % 24 > 11]}M" for row in range(ROWS)]),
     ],
-    ids=["date and clock", "hours from 0", "hours to 24", "seconds", "milliseconds", "Excel", "intervals", "UTC", "AM"],
+    ids=["date, clock", "hours from 0", "hours to 24", "parts", "seconds", "ms", "Excel", "intervals", "UTC", "AM"],
 )
 def test_forms_of_times(proposed: Propose, names: str, cells: list[str]) -> None:
     said = {"time_format": "%m/%d/%Y %I:%M %p"} if names == "Date" else {}
@@ -202,21 +203,28 @@ def test_forms_of_times(proposed: Propose, names: str, cells: list[str]) -> None
 # Asked.
 
 
+AMERICAN = [f"{time[5:7]}/{time[8:10]}/{time[:4]} {time[11:16]}" for time in TIMES]
+BOTH = wide(np.stack([SPEEDS, COUNTS], 2).reshape(ROWS, 4), ("D1_speed", "D1_flow", "D2_speed", "D2_flow"))
+
+
 @pytest.mark.parametrize(
-    ("text", "given", "added"),
+    ("text", "ids", "added"),
     [
-        (wide(), {}, {"channel": "{sensor}"}),
-        (wide(names=("D1 (mph)", "D2 (mph)")), {}, {"channel": "{sensor} (mph)"}),
-        (long("time,station,speed"), {}, {"sensor_column": "station"}),
-        (long("time,station,number,speed", range(2 * ROWS)), {}, {"sensor_column": "station"}),
-        (long("time,station,volume,speed", COUNTS.ravel()), {}, {"channel": "speed", "sensor_column": "station"}),
+        (wide(), (), {"channel": "{sensor}"}),
+        (wide(names=("D1 (mph)", "D2 (mph)")), (), {"channel": "{sensor} (mph)"}),
+        (long("time,station,speed"), (), {"sensor_column": "station"}),
+        (long("time,station,number,speed", range(2 * ROWS)), (), {"sensor_column": "station"}),
+        (long("time,station,volume,speed", COUNTS.ravel().tolist()), IDS, {"channel": "speed"}),
+        (BOTH, IDS, {"channel": "{sensor}_speed"}),
+        (BOTH, (), {"channel": "{sensor}_speed"}),
+        (wide(times=AMERICAN), IDS, {"time_format": "%m/%d/%Y %H:%M"}),
     ],
-    ids=["wide", "wide with units", "long", "row numbers", "two quantities"],
+    ids=["wide", "with units", "long", "row numbers", "two quantities", "wide, two", "two, no ids", "day or month"],
 )
-def test_the_printed_command_reads_the_table(proposed: Propose, text: str, given: dict, added: dict) -> None:
-    said = command(proposed(text, without_positions=True, **given)[0])
+def test_the_printed_command_reads_the_table(proposed: Propose, text: str, ids: Sequence[str], added: dict) -> None:
+    said = command(proposed(text, ids, without_positions=True)[0])
     assert said == {"without_positions": True, **added}
-    is_read(grid(*proposed(text, **said)))
+    is_read(grid(*proposed(text, ids, **said)))
 
 
 @pytest.mark.parametrize(("first", "stem"), [(0, "H"), (1, "")])
@@ -236,22 +244,6 @@ def test_lanes_in_names_are_asked(proposed: Propose) -> None:
     said = command(proposed(text, channel="speed")[0])
     assert said == {"channel": "speed{lane}", "sensor_column": "station"}
     assert np.allclose(grid(*proposed(text, **said)).values, 50)
-
-
-def test_several_quantities_of_ids_are_asked(proposed: Propose) -> None:
-    names = ("D1_speed", "D1_flow", "D2_speed", "D2_flow")
-    text = wide(np.stack([SPEEDS, COUNTS], 2).reshape(ROWS, 4), names)
-    said = command(proposed(text, IDS)[0])
-    assert said == {"channel": "{sensor}_speed"}
-    is_read(grid(*proposed(text, IDS, **said)))
-
-
-def test_day_and_month_that_may_be_swapped_are_asked(proposed: Propose) -> None:
-    american = [f"{time[5:7]}/{time[8:10]}/{time[:4]} {time[11:16]}" for time in TIMES]
-    text = wide(times=american)
-    said = command(proposed(text, IDS)[0])
-    assert said == {"time_format": "%m/%d/%Y %H:%M"}
-    is_read(grid(*proposed(text, IDS, **said)))
 
 
 def test_a_day_above_twelve_proves_the_order(proposed: Propose) -> None:
@@ -277,11 +269,19 @@ def test_what_does_not_look_like_speeds_is_asked(proposed: Propose, values: np.n
         (long("time,vehicle,count", values=COUNTS), ("vehicle", "--table")),
         (wide(time="", names=("0.5", "0.7")).partition("\n")[2], ("2024-03-04",)),
         (wide(times=[f"{time[:10]} x" for time in TIMES]), ("--time-column",)),
+        (long("time,class,count", values=COUNTS).replace("D1", "1").replace("D2", "2"), ("class",)),
+        (
+            "date," + ",".join(map(str, range(1, 25))) + "\n2024-03-04" + ",7.5" * 24 + "\n2024-03-05" + ",7.7" * 24,
+            ("'1'",),
+        ),
     ],
-    ids=["statistics", "classes of speed", "few numbers", "classes", "kinds of rows", "no header", "no times"],
+    ids=[
+        *("statistics", "classes of speed", "few numbers", "classes", "kinds of rows", "no header", "no times"),
+        *("classes like ids", "hours like ids"),
+    ],
 )
 def test_a_guess_is_no_command(proposed: Propose, text: str, names: Sequence[str]) -> None:
-    proposal, _ = proposed(text)
+    proposal, _ = proposed(text, range(1, 30) if {*names} & {"class", "'1'"} else ())
     assert not proposal.proved
     asked = " ".join(message.text(partial(write, "convert")) for message in proposal.questions)
     assert "socialx convert" not in asked
