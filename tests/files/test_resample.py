@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,7 +215,7 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
     places.to_csv(tmp_path / "at.csv", index=False)
     for each, name in ((frame, "coarse.csv"), (fine, "fine.csv")):
         each.reset_index().to_csv(tmp_path / name, index=False)
-    said = {"meta_csv": tmp_path / "at.csv", "units": "mph"}
+    said: dict[str, Any] = {"meta_csv": tmp_path / "at.csv", "units": "mph"}
     plain = socialx.predict(run, tmp_path / "coarse.csv", **said)
     averaged = socialx.predict(run, tmp_path / "fine.csv", resample="5min", **said)
     np.testing.assert_allclose(averaged.values, plain.values, rtol=1e-5)

@@ -22,7 +22,7 @@ TIMES = pd.date_range("2024-03-04", periods=192, freq="15min", name="time")
 _VALUES = np.random.default_rng(0).integers(1, 90, (192, 3)).astype(float)
 _VALUES[np.random.default_rng(1).random(_VALUES.shape) < 0.1] = np.nan
 WIDE = pd.DataFrame(_VALUES, TIMES, ["007", "B 2", "ü3"])
-LONG = WIDE.rename_axis(columns="road").stack(future_stack=True).rename("q").reset_index()
+LONG = WIDE.rename_axis(columns="road").stack(future_stack=True).to_frame("q").reset_index()
 SPEEDS = WIDE.add(0.5)
 PER_ROAD = TableSpec({"flow": "q"}, ("time",), ("road",))
 PER_COLUMN = TableSpec({"flow": EVERY}, ("time",))
@@ -241,8 +241,8 @@ def milliseconds_since_1970(path: Path) -> Any:
 
 @layout(TableSpec({"flow": EVERY}, ("Tid",), form="excel"))
 def serial_days(path: Path) -> Any:
-    days = (TIMES - pd.Timestamp("1899-12-30")) / pd.Timedelta(days=1)
-    return text(path / "a.csv", WIDE.set_axis(days.round(9)).rename_axis("Tid").reset_index())
+    days = pd.Series((TIMES - pd.Timestamp("1899-12-30")) / pd.Timedelta(days=1)).round(9)
+    return text(path / "a.csv", WIDE.set_axis(days).rename_axis("Tid").reset_index())
 
 
 @layout(TableSpec({"flow": "q"}, ("time",), ("road",), zone="Europe/Paris"))

@@ -75,8 +75,7 @@ class Sample:
     """The first rows of a table as texts, at most 2,000, by which a description is proposed.
 
     kind: text, json, parquet, excel or frame.  lines, tail: of a text as it is written, the first ones (with those
-    above the header) and, unless packed, the last ten.  guessed: whether the encoding may as well be another.  zone: of
-    typed times, empty if they have none.
+    above the header) and, unless packed, the last ten.
     """
 
     where: Any
@@ -87,8 +86,6 @@ class Sample:
     tail: tuple[str, ...] = ()
     separator: str = ""
     encoding: str = ""
-    guessed: bool = False
-    zone: str = ""
 
 
 def table_kind(source: Source) -> str:
@@ -124,19 +121,16 @@ def sample(source: Source, spec: TableSpec | None = None) -> Sample:
         text = _open_text(source, spec)
         most = _most_rows(text.names)
         rows = tuple(tuple(_split(line, text.mark)) for line in text.lines[text.first - 1 :][:most] if line.strip())
-        guessed = not spec.encoding and text.encoding in ENCODINGS[2:]
         lines, tail = tuple(text.lines[: text.first + most]), tuple(text.tail())
-        return Sample(source, kind, tuple(text.names), rows, lines, tail, text.mark, text.encoding, guessed)
+        return Sample(source, kind, tuple(text.names), rows, lines, tail, text.mark, text.encoding)
     tables = open_tables(source, spec)
     table = max(tables, key=lambda one: (one.rows or 0) * len(one.names))  # of a workbook, whose first may be a cover
-    cells, most, zones = list[tuple[str, ...]](), _most_rows(table.names), list[str]()
+    cells, most = list[tuple[str, ...]](), _most_rows(table.names)
     for piece in table.walk(range(len(table.names)), []):
-        zones += [zone for column in piece.texts if (zone := getattr(column.type, "tz", None))]
         cells += zip(*(as_texts(column.slice(0, most - len(cells))) for column in piece.texts), strict=True)
         if len(cells) >= most:
             break
-    where, zone = source if kind != "frame" else FRAME, next(iter(zones), "")
-    return Sample(where, kind, tuple(table.names), tuple(cells), zone=zone)
+    return Sample(source if kind != "frame" else FRAME, kind, tuple(table.names), tuple(cells))
 
 
 def _most_rows(names: Sequence[str]) -> int:
