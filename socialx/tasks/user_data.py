@@ -123,17 +123,18 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
 
     framed = not isinstance(table, Path)
     shown, kept = (FRAME, Path("frame.h5")) if framed else (str(table), _kept(table))
+    typed = "FRAME" if framed else shown
     others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
     def with_options(more: Mapping[str, Any]) -> Command:
         added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", shown, **{**given, **added}, output=kept)
+        return Command("convert", "auto", typed, **{**given, **added}, output=kept)
 
     def for_predict(part: Argument | Command) -> str:
         if isinstance(part, Command) and part.task == "convert":
-            typed = {name: value for name, value in part.options.items() if name != "output"}
-            if set(typed) <= {*TABLE}:
-                return str(Command("predict", str(run.named), data=shown, **typed))
+            said = {name: value for name, value in part.options.items() if name != "output"}
+            if set(said) <= {*TABLE}:
+                return str(Command("predict", str(run.named), data=typed, **said))
         return str(part)
 
     def retell(name: str, names: Mapping[str, Any], text: str) -> str:

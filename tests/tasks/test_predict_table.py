@@ -378,7 +378,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     with monkeypatch.context() as patch:
-        patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
+        patch.setattr("socialx.tasks.user_data.TemporaryDirectory", fails)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
     assert "TMPDIR: the folder for a temporary file cannot be written (No usable temporary directory found)" in error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,13 +78,16 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
             return known, ()
     first = cells.sample(sources[0])
     request = _with_features(request, first)
-    proposal = propose.propose(first, request, _ids(request, first))
-    if proposal.spec is None and request.frame is None and _are_locations(request.data):
-        remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
-        raise SocialxError(request.data, "this is a table of positions, not of readings", remedy)
-    if proposal.spec is None:
-        raise SettingsError.together(proposal.questions)
-    return proposal.spec, proposal.questions
+    try:
+        proposal = propose.propose(first, request, _ids(request, first))
+        if proposal.spec is None:
+            raise SettingsError.together(proposal.questions)
+        return proposal.spec, proposal.questions
+    except SocialxError:
+        if request.frame is None and _are_locations(request.data):
+            remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
+            raise SocialxError(request.data, "this is a table of positions, not of readings", remedy) from None
+        raise
 
 
 def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
@@ -159,8 +163,15 @@ def _read(request: ConvertOptions) -> Contents:
 def as_contents(
     grid: Grid, described: TableSpec, request: ConvertOptions, sources: Iterable[Any] = (), aside: Sequence[Path] = ()
 ) -> Contents:
-    """Return a grid as contents with one block; sources: the files read, aside: tables of positions."""
+    """Return a grid as contents with one block; sources: the files read, aside: tables of positions.
+
+    Raises SocialxError for ids that spell one sensor in two ways.
+    """
     feature, *others = grid.features
+    spellings = Counter(map(match_key, grid.ids))
+    if twice := [vdid for vdid in grid.ids if spellings[match_key(vdid)] > 1]:
+        problem = f"sensors appear twice ({sample(twice)})"
+        raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
     values = grid.values if others else grid.values[..., 0]
     places = {match_key(vdid): _location(vdid, *place) for vdid, place in grid.positions.items()}
     if len(aside) == 1 and request.meta_csv is None:
