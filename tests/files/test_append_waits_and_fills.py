@@ -20,7 +20,6 @@ from socialx.core.disk import file_lock
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
 from tests import frames
-from tests.commands import socialx as run
 from tests.commands import works
 from tests.data_files import changed, refusal, room_for, spoil_copies, unchanged
 from tests.files.test_append import FRAME, IDS, append, content, file_of

@@ -18,7 +18,7 @@ import pytest
 from socialx.files.sources.backfill import Completion, backfill, expand
 from socialx.files.sources.older_files import ROWS_WITHOUT_ZERO
 from socialx.files.sources.recognition import FileKind, recognise_kind
-from socialx.files.store.head import read_head
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
 from socialx.inspection.checks import problems
@@ -110,7 +110,7 @@ def completed(path: Path, *arguments: Path, **options: bool) -> Completion:
     before = stored(path)
     plan = backfill(path, *arguments, **options)
     assert stored(path) == before
-    assert recognise_kind(read_head(path)) == FileKind("current", "written or completed by socialx", None)
+    assert recognise_kind(ConvertOptions(path)) == FileKind("current", "written or completed by socialx", None)
     assert options or problems(inspect(path)) == []
     with unchanged(path):
         assert backfill(path, *arguments, **options).actions == ()

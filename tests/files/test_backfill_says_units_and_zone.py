@@ -68,7 +68,7 @@ def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
 
 
 def test_a_file_without_positions_takes_them_too(tmp_path: Path) -> None:
-    path = file_of(tmp_path, meta_csv=None, without_positions=True)
+    path = file_of(tmp_path, meta_csv=None, without_positions=True, channel="{sensor}")
     works("backfill", path, "--units", "mph")
     assert open_store(path).unit == "mph"
     assert "position" in refused("backfill", path)

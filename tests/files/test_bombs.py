@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow.parquet import ParquetWriter
-
 from socialx.files.sources.small_tables import read_workbook
+
 from tests.commands import ROOT
 from tests.data_files import refusal
 from tests.frames import converted, network, same

@@ -120,9 +120,9 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
         return ConvertOptions(write_csv(tmp_path / "d.csv", TIMES[:9], speeds(9), ids), without_positions=True)
 
     refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "socialx convert pems-bay")
-    refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "socialx convert auto")
-    notes = shown(read("metr-la", source((*IDS[:2], "716401"))).notes)
-    assert any("716401" in note for note in notes)
+    refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "--channel")
+    notes = shown(read("metr-la", source((*IDS[:2], "999999"))).notes)
+    assert any("999999" in note for note in notes)
 
 
 def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_path: Path) -> None:

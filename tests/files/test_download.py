@@ -205,9 +205,7 @@ def test_without_md5_it_must_be_a_table_of_locations(site: Site, tmp_path: Path)
     get(site, tmp_path, None, "META.csv")  # kept: it is a table of positions
     assert len(site.seen) == 1
     site.content = b"<html>not here</html>"
-    line = refusal(
-        lambda: get(site, tmp_path, None, "META.csv", overwrite=True), "a web page", "no sensors", "--mirror"
-    )
+    line = refusal(lambda: get(site, tmp_path, None, "META.csv", overwrite=True), "a web page", "no table", "--mirror")
     assert ".tmp" not in line
     assert names(tmp_path) == ["META.csv"]
     assert (tmp_path / "META.csv").read_bytes().startswith(b"sensor_id")

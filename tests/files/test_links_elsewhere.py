@@ -11,7 +11,7 @@ import pytest
 
 from socialx.files.sources.backfill import backfill
 from socialx.files.sources.recognition import recognise_kind
-from socialx.files.store.head import read_head
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
 from tests.commands import socialx
@@ -42,7 +42,7 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
         line, *_ = done.stderr.splitlines()
         assert line.startswith(f"error: {older}: {name} is a link to ")
         assert "victim.h5" in line
-    refusal(lambda: recognise_kind(read_head(older)), f"{name} is a link to ", "victim")
+    refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} is a link to ", "victim")
     assert sorted(tmp_path.iterdir()) == sorted((victim, older, locations))
 
 

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from socialx.files.sources.tables.columns import column_quantity, combine
 
 import socialx
 from socialx.core.errors import SettingsError
 from socialx.core.progress import also_subscribe
-from socialx.files.sources.tables.columns import column_quantity, combine
 from socialx.files.store.store import open_store
 from tests import frames
 from tests.data_files import refusal, unchanged

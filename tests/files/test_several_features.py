@@ -7,7 +7,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pandas as pd
-import pytest
 
 import socialx
 from socialx.files.store.store import open_store

@@ -43,12 +43,15 @@ ROOT = {
     "num_locations": 3,
     "num_features": 6,
 }
+TABLE = '{"values": {"avg_speed": "(?P<sensor>.+)"}, "time": [""]}'
 SENSOR = {"position_lat": 37.0, "position_lon": -121.0, "lanes": 2.0, "length": 0.5, "direction": "N"}
 GOLDEN = {
     "": (ROOT,),
     "data": ({},),
     "data/features": ("float32", (700, 3, 6)),
-    "metadata": ({"epoch_basis": "naive-utc", "timezone": "America/Los_Angeles", "missing_value": 0.0},),
+    "metadata": (
+        {"epoch_basis": "naive-utc", "timezone": "America/Los_Angeles", "missing_value": 0.0, "table": TABLE},
+    ),
     "metadata/feature_names": ("|S32", (6,)),
     "metadata/frequency": ("|S4", ()),
     "metadata/source": (TEXT, ()),

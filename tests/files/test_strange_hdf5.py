@@ -12,7 +12,7 @@ import pytest
 from socialx.core.errors import SocialxError
 from socialx.files.sources.backfill import backfill
 from socialx.files.sources.recognition import FileKind, recognise_kind
-from socialx.files.store.head import read_head
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
@@ -26,7 +26,7 @@ ATTRIBUTES = (("/", "dataset_name"), ("/", "num_timesteps"), ("metadata", "missi
 
 
 def what_it_is(path: Path) -> FileKind:
-    return recognise_kind(read_head(path))
+    return recognise_kind(ConvertOptions(path))
 
 
 def of_time(file: h5py.File, name: str) -> None:
