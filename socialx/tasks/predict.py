@@ -101,8 +101,8 @@ def predict(
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
-        own = ConfigLayers.from_call(settings, sections)
-        file, named = stack.enter_context(as_file(data, run_folder, own, described))
+        typed = ConfigLayers.from_call(settings, sections)
+        file, named = stack.enter_context(as_file(data, run_folder, typed, described))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         opened = open_forecasting(run_folder, layers, split=False)
         experiment, trained = opened.experiment, opened.trained

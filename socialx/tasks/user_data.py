@@ -150,7 +150,7 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
 
 
 def _kept(table: Path) -> Path:
-    """Return the name of the file that a table is converted to, beside it."""
+    """Return the name of the file, in the folder of a table, to which the table is converted."""
     archive, stem = container(table), table.name.split(".")[0] or "readings"
     kept = archive.parent / f"{stem}.h5"
     return archive.parent / f"{stem}_converted.h5" if kept == archive else kept

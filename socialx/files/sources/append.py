@@ -252,16 +252,16 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """Read the new tables, as those of the file are described, or as they prove. Ids take the file's spelling, with a
-    note for ids in another letter case.
+    """Read the new tables by the description in the file, or by a proof of their own. Ids take the file's spelling, with
+    a note for ids in another letter case.
     """
     store = grid.store
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
     zone = request.timezone or store.local_zone or store.timezone
     asked = replace(request, missing=unread, timezone=zone, meta_csv=None)
     features = tuple(grid.features)
-    known = replace(asked, known_ids=store.sensors.ids, known_table=store.described, known_features=features)
-    contents = FORMATS[CSV].read(known)
+    asked = replace(asked, known_ids=store.sensors.ids, known_table=store.described, known_features=features)
+    contents = FORMATS[CSV].read(asked)
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:

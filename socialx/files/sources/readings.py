@@ -118,9 +118,9 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         other = next((other.name for other in others if other is not dataset), None)
         problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
-        own = {"name": "NAME", "quantity": "speed" if request.quantity else None}
+        named = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
-        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, **own, **written))
+        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, **named, **written))
     sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
     return (Message(path, sentence, sample=foreign),) if foreign else ()
 

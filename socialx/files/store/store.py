@@ -239,8 +239,8 @@ def open_store(
 ) -> Store:
     """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
-    feature: None for the first, measured feature. days: the first N calendar days, None for all. sensors: those of the
-    file, where they are known because it was just written.
+    feature: None for the first, measured feature. days: the first N calendar days, None for all. sensors: in
+    the file, where the caller just wrote them.
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:

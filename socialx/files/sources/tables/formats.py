@@ -73,9 +73,9 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
             raise SettingsError("", problem, "drop one of them")
         return _with_options(spec.load(request.table), request), ()
     if request.known_table and not said:
-        known = _with_options(spec.parse(request.known_table, request.where), request)
-        if _fits(known, cells.sample(sources[0], known).names, request.known_ids):
-            return known, ()
+        described = _with_options(spec.parse(request.known_table, request.where), request)
+        if _fits(described, cells.sample(sources[0], described).names, request.known_ids):
+            return described, ()
     first = cells.sample(sources[0])
     request = _with_features(request, first)
     try:
@@ -112,13 +112,13 @@ def _with_features(request: ConvertOptions, first: cells.Sample) -> ConvertOptio
 
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
-    """Return whether a table with columns ``names`` is one that is described; ids: those of the file."""
+    """Return whether a table with columns ``names`` is as described; ids: the sensors of the file."""
     texts = (described.time, described.sensor, described.lane, described.only, described.never)
     wanted = {name for part in texts for name in part} | {described.seconds, described.latitude} - {""}
     labels = [[spec.read_name(form, name) for name in names] for form in described.values.values()]
     sensors = {label[0] for part in labels for label in part if label and label[0]}
-    known = not sensors or bool({*map(casefolded_key, sensors)} & {*map(casefolded_key, ids)})
-    return wanted <= {*names} and all(map(any, labels)) and known
+    shared = not sensors or bool({*map(casefolded_key, sensors)} & {*map(casefolded_key, ids)})
+    return wanted <= {*names} and all(map(any, labels)) and shared
 
 
 def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
@@ -173,7 +173,7 @@ def as_contents(
         problem = f"sensors appear twice ({sample(twice)})"
         raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
     values = grid.values if others else grid.values[..., 0]
-    places = {match_key(vdid): _location(vdid, *place) for vdid, place in grid.positions.items()}
+    places = {match_key(vdid): _location(vdid, *degrees) for vdid, degrees in grid.positions.items()}
     if len(aside) == 1 and request.meta_csv is None:
         places = read_locations(aside[0], grid.ids)
     return Contents(

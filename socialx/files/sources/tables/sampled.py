@@ -78,7 +78,7 @@ def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
     """Return the rows below the header, above which lines have fewer filled cells; None where that is unclear."""
     filled = [sum(map(bool, cells)) for cells in lines]
     for header, names in enumerate(lines[: TITLES + 1]):
-        if filled[header] < 2 or any(count >= filled[header] for count in filled[:header]):
+        if filled[header] + (names[:1] == ("",)) < 2 or any(count >= filled[header] for count in filled[:header]):
             continue
         for first in (header + 1, header + 2):
             below = [row for row in lines[first : first + BELOW] if any(row)]
