@@ -41,6 +41,7 @@ from socialx.files.store.layout import (
     Block,
     Readings,
     Sensors,
+    read_entry,
     read_layout,
     read_number,
     read_text,
@@ -306,10 +307,11 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
         raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
     described: dict[str, Facts] = {}
     for vdid in info:
-        if not isinstance(entry := info[vdid], h5py.Group):
+        if not isinstance(info[vdid], h5py.Group):
             raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
-        numbers = [read_number(entry.attrs.get(name)) for name in (*POSITION, *MORE)]
-        described[vdid] = _facts(*numbers, read_text(entry.attrs.get("direction", "")))
+        stored = read_entry(info, vdid)
+        numbers = [read_number(stored.get(name)) for name in (*POSITION, *MORE)]
+        described[vdid] = _facts(*numbers, read_text(stored.get("direction", "")))
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, permutations
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
 from socialx.data.geo import plausible_location, valid_degrees
-from socialx.files.sources.positions.rows import RECIPE, Row, read_rows, read_tables
+from socialx.files.sources.positions.rows import RECIPE, Rows, read_rows, read_tables
 from socialx.files.sources.tables.cells import ABSENT
 from socialx.files.sources.tables.words import SENSOR
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
@@ -136,22 +137,18 @@ def read_locations(path: Path, ids: Iterable[str] = (), notes: list[str] | None 
     """
     tables, locations, wanted = _tables(path, ids), dict[int | str, Location](), {*map(match_key, ids)}
     for table in tables:
-        seen = set[tuple[str, ...]]()
-        for line, cells in table.walk():
-            texts = tuple(cells[column] for column in (*table.sensors, *table.place, *table.others.values()))
-            if texts in seen or (location := _location(path, line, cells, table)) is None:
-                continue
-            seen.add(texts)
-            key = match_key(location.sensor_id)
-            first = locations.setdefault(key, location)
-            same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
-            if not same and (key in wanted or not wanted):
-                raise SocialxError(
-                    path,
-                    f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
-                    f"and ({location.latitude}, {location.longitude})",
-                    "remove one, perhaps of another city",
-                )
+        with closing(table.walk()) as rows:
+            for line, location in _locations(path, rows, table):
+                key = match_key(location.sensor_id)
+                first = locations.setdefault(key, location)
+                same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
+                if not same and (key in wanted or not wanted):
+                    raise SocialxError(
+                        path,
+                        f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
+                        f"and ({location.latitude}, {location.longitude})",
+                        "remove one, perhaps of another city",
+                    )
     if not locations:
         raise SocialxError(path, "the file has no sensors", ADVICE)
     if notes is not None:
@@ -166,11 +163,13 @@ def index_ids(path: Path) -> dict[int, str]:
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells in table.walk() if "index" in table.others else ():
-        index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
-        key = match_key(index)
-        if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
-            raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
+    with closing(table.walk()) as rows:
+        for line, cells in rows if "index" in table.others else ():
+            index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
+            key = match_key(index)
+            if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
+                problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
+                raise SocialxError(path, problem, "correct it")
     if twice := find_repeated(ids.values()):
         raise SocialxError(path, f"the column index gives sensors two places ({sample(twice)})", "correct it")
     return ids
@@ -179,12 +178,13 @@ def index_ids(path: Path) -> dict[int, str]:
 def read_ids(path: Path) -> tuple[str, ...]:
     """Return sensor ids in column order: a line each (PEMS03.txt), or all in a line (DCRNN's graph_sensor_ids.txt)."""
     ids, several_ids = list[str](), ""
-    for line, cells in read_rows(path, IDS_ADVICE):
-        line_ids = [text for cell in cells for text in cell.split()]
-        several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
-        if several_ids and ids:
-            raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
-        ids += line_ids
+    with closing(read_rows(path, IDS_ADVICE)) as rows:
+        for line, cells in rows:
+            line_ids = [text for cell in cells for text in cell.split()]
+            several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
+            if several_ids and ids:
+                raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
+            ids += line_ids
     if not ids or not all(map(str.isprintable, ids)):
         raise SocialxError(path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
@@ -199,7 +199,7 @@ class _Table:
     swapped: whether the longitude stands first. matched: how many wanted ids its first rows have.
     """
 
-    walk: Callable[[], Iterator[Row]]
+    walk: Callable[[], Rows]
     sensors: tuple[int, ...]
     place: tuple[int, ...]
     swapped: bool
@@ -231,20 +231,22 @@ def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
     return [table for table in tables if table.matched] or tables
 
 
-def _table(path: Path, walk: Callable[[], Iterator[Row]], wanted: set[str]) -> _Table:
+def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
     """Return what the columns hold, by their names and first rows. wanted: ids of the data by ``casefolded_key``."""
-    line, names = next(walk(), ("the file", []))
+    with closing(walk()) as first:
+        (line, names), *more = [*islice(first, HEAD)] or [("the file", [])]
     width, header = len(names), 1
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
-        names, header = ["sensor_id", *AXES], 0
+        names, header, more = ["sensor_id", *AXES], 0, [(line, names), *more]
 
-    def body() -> Iterator[Row]:
-        for line, cells in islice(walk(), header, None):
-            if len(cells) < width or any(cells[width:]):
-                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-            yield line, cells
+    def body() -> Rows:
+        with closing(walk()) as rows:
+            for line, cells in islice(rows, header, None):
+                if len(cells) < width or any(cells[width:]):
+                    raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+                yield line, cells
 
-    rows = [(cells + [""] * width)[:width] for _, cells in islice(walk(), header, HEAD)]
+    rows = [(cells + [""] * width)[:width] for _, cells in more]
     places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
@@ -380,6 +382,16 @@ def number(cell: str) -> float:
     except ValueError:
         return math.nan
     return value if math.isfinite(value) and "_" not in cell else math.nan
+
+
+def _locations(path: Path, rows: Rows, table: _Table) -> Iterator[tuple[str, Location]]:
+    """Yield a row's name and its location, for the first of equal rows; see ``_location``."""
+    seen = set[tuple[str, ...]]()
+    for line, cells in rows:
+        texts = tuple(cells[column] for column in (*table.sensors, *table.place, *table.others.values()))
+        if texts not in seen and (location := _location(path, line, cells, table)):
+            seen.add(texts)
+            yield line, location
 
 
 def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:

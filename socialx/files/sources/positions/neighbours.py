@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -77,17 +78,17 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
     sensors.
     """
-    lines = read_rows(path, ADVICE)
-    line, first = next(lines, ("", []))
-    names = [cell.lower() for cell in first]
-    numbers = ~np.isnan([*map(_number, first)])
-    if len(first) == len(COLUMNS) and numbers[-1]:
-        return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
-    if len(first) > 1 and numbers.all():
-        return _read_matrix(path, chain([(line, first)], lines), ids)
-    if any(names.count(name) != 1 for name in COLUMNS):
-        raise SocialxError(path, f"the columns are {sample(names, 8)}", "name them from,to,cost, with cost in metres")
-    return _read_list(path, lines, names, ids)
+    with closing(read_rows(path, ADVICE)) as lines:
+        line, first = next(lines, ("", []))
+        names, numbers = [cell.lower() for cell in first], ~np.isnan([*map(_number, first)])
+        if len(first) == len(COLUMNS) and numbers[-1]:
+            return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
+        if len(first) > 1 and numbers.all():
+            return _read_matrix(path, chain([(line, first)], lines), ids)
+        if any(names.count(name) != 1 for name in COLUMNS):
+            remedy = "name them from,to,cost, with cost in metres"
+            raise SocialxError(path, f"the columns are {sample(names, 8)}", remedy)
+        return _read_list(path, lines, names, ids)
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:

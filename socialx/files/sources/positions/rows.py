@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -32,9 +32,10 @@ SYSTEMS = ("CRS84", "4326", "4258", "4269")  # of degrees, longitude first
 LINES = ("LineString", "MultiLineString")
 RECIPE = "see docs/how-to/recipes.md"
 Row = tuple[str, list[str]]  # its name, such as ``line 7``, and its cells
+Rows = Generator[Row, None, None]  # to be closed where it is not walked to its end
 
 
-def read_tables(path: Path, advice: str) -> list[Callable[[], Iterator[Row]]]:
+def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
     """Return what walks the rows of each table in a file, header first: a text, JSON, Parquet, each sheet of a
     workbook, and points of GeoJSON with their degrees.
 
@@ -57,12 +58,12 @@ def read_tables(path: Path, advice: str) -> list[Callable[[], Iterator[Row]]]:
     return [partial(_typed, table, f" of {table.where}" * (len(tables) > 1)) for table in tables]
 
 
-def read_rows(path: Path, advice: str) -> Iterator[Row]:
+def read_rows(path: Path, advice: str) -> Rows:
     """Yield the rows of the first table in a file, its header as the first."""
     return read_tables(path, advice)[0]()
 
 
-def _typed(table: Table, sheet: str) -> Iterator[Row]:
+def _typed(table: Table, sheet: str) -> Rows:
     yield f"the header{sheet}", list(table.names)
     for piece in table.walk(range(len(table.names)), []):
         for row, cells in enumerate(zip(*map(as_texts, piece.texts), strict=True)):
@@ -70,11 +71,11 @@ def _typed(table: Table, sheet: str) -> Iterator[Row]:
                 yield piece.name(row) + sheet, list(cells)
 
 
-def _text(head: FileHead) -> Iterator[Row]:
+def _text(head: FileHead) -> Rows:
     """Yield the filled rows of a text, whose cells stand between commas or other signs, else between blanks."""
-    with unpack(head.path) as stream:
+    with unpack(head.path) as stream, io.TextIOWrapper(stream, find_encoding(head.path), newline="") as text:
         try:
-            lines = _lines(io.TextIOWrapper(stream, find_encoding(head.path), newline=""))
+            lines = _lines(text)
             first = [*islice(lines, 50)]
             mark = find_separator([line for line in first if line.strip()])
             rows = csv.reader(
@@ -95,7 +96,7 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _points(path: Path) -> Iterator[Row]:
+def _points(path: Path) -> Rows:
     """Yield the properties of GeoJSON's points, and their degrees; those of lines are their first points."""
     with unpack(path) as file:
         text = file.read(GEOJSON_BYTES + 1)
