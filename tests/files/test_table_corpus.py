@@ -394,6 +394,16 @@ def test_the_hour_that_comes_twice(order: str, tmp_path: Path) -> None:
     same(grid, TableSpec({"flow": EVERY}, ("time",)), frame)
 
 
+def test_rows_in_any_order_through_a_change_of_clocks(tmp_path: Path) -> None:
+    times = pd.date_range("2024-10-26", periods=48, freq="1h", name="time")
+    frame = pd.DataFrame({"a": np.arange(48.0), "b": np.arange(48.0) + 1}, times)
+    rows = frame.rename_axis(columns="road").stack().to_frame("q").reset_index().sample(frac=1, random_state=1)
+    spec = TableSpec({"flow": "q"}, ("time",), ("road",), zone="Europe/Paris")
+    grid = read(text(tmp_path / "a.csv", rows), spec)
+    assert grid.zone == "Europe/Paris"
+    same(grid, spec, frame)
+
+
 def test_lanes_leave_out_what_no_road_has(tmp_path: Path) -> None:
     rows = LONG.dropna()
     path = text(
