@@ -252,8 +252,9 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """Read the new tables by the description in the file, or by a proof of their own. Ids take the file's spelling, with
-    a note for ids in another letter case.
+    """Read the new tables by the description in the file, or by a proof of their own.
+
+    Ids take the file's spelling, with a note for ids in another letter case.
     """
     store = grid.store
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, sample
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_ids, read_ids, read_locations
@@ -126,16 +126,13 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
 
 
 def order_times(
-    readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
+    readings: Readings, contents: Contents, request: ConvertOptions
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
     """Return the readings in time order, the row times int64 [T], and a note for each change.
 
     The times are empty where rows lack times. With a zone from the user, wall times that include the repeated
     daylight-saving hour are written in UTC, and UTC times free of such an hour become wall times. A file in UTC keeps
-    the zone as local zone.
-
-    in_utc_always: write wall times with a user zone in UTC in every case. remedy: advice for a repeated hour where the
-    user gave no zone; such an hour raises SocialxError.
+    the zone as local zone. Raises SocialxError for such an hour without a zone.
     """
     path, zone, times = request.where, request.timezone, contents.times
     notes: list[Message] = []
@@ -150,11 +147,11 @@ def order_times(
         else:
             notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
             readings, times = replace(readings, timezone=zone), wall
-    elif zone and (in_utc_always or goes_back(times)):
+    elif zone and goes_back(times):
         times, told = in_utc(times, zone, path)
         notes += [told]
         readings = replace(readings, timezone="UTC", local_zone=zone)
-    elif refused := repeated_hour(times, path, remedy or f"keep both hours with {Argument('timezone', 'ZONE')}"):
+    elif refused := repeated_hour(times, path, f"keep both hours with {Argument('timezone', 'ZONE')}"):
         raise refused[1]
     if times is not contents.times:
         readings = replace(readings, blocks=_at_times(readings.blocks, times))
@@ -301,7 +298,8 @@ def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
     """Return the unit by feature, and a note on unknown units; the user's unit applies to the speed, if any."""
-    units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
+    given = {contents.feature: contents.units, **contents.others}
+    units = {name: stored_unit(name, unit) if unit else "unknown" for name, unit in given.items()}
     feature = SPEED if SPEED in units else contents.feature
     if dataset and feature == SPEED and units[feature] == "unknown":
         units[feature] = dataset.units
