@@ -142,7 +142,7 @@ def order_times(
         wall = Clock("UTC", zone).local(times)
         if goes_back(wall):
             twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
-            notes += [Message(path, twice)]
+            notes += [] if "come twice" in " ".join(map(str, contents.notes)) else [Message(path, twice)]
             readings = replace(readings, timezone="UTC", local_zone=zone)
         else:
             notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
