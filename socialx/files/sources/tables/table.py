@@ -417,7 +417,7 @@ def _clock(
         near = np.flatnonzero(np.isin(seconds // DAY_S, (days[:, np.newaxis] + [-1, 0, 1]).ravel()))
         order = near[np.argsort(keys[near], kind="stable")]
         sensors = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
-        if any((np.diff(seconds[rows]) <= 0).any() for rows in sensors):
+        if any(np.isin(_backs(seconds[rows]), seconds[second > first]).any() for rows in sensors):
             told = {seconds[rows].tobytes(): seconds[rows] for rows in (np.flatnonzero(second < first), *sensors)}
             utc = {wall: in_utc(times, spec.zone, str(where)) for wall, times in told.items() if len(times)}
             for rows in sensors:
@@ -427,10 +427,18 @@ def _clock(
     what = "say the right" if spec.zone else "keep both hours with"
     helps = f"{what} {Argument('timezone', None if spec.zone else 'ZONE')}"
     mine = seconds[keys == keys[0]]
-    shuffled = FEW * np.count_nonzero(np.diff(mine) <= 0) >= len(mine)
-    if not shuffled and (found := repeated_hour(mine, str(where), helps)):
+    if len(_backs(mine)) == np.count_nonzero(np.diff(mine) <= 0) and (found := repeated_hour(mine, str(where), helps)):
         raise found[1]
     return spec.zone or None, []
+
+
+def _backs(seconds: np.ndarray) -> np.ndarray:
+    """Return the times int64 of rows that go back; of rows in any order, the times that are there again."""
+    back = np.diff(seconds) <= 0
+    if FEW * np.count_nonzero(back) >= len(seconds):
+        seconds = np.sort(seconds)
+        back = np.diff(seconds) == 0
+    return seconds[1:][back]
 
 
 def _set_times(parts: list[_Part], seconds: np.ndarray) -> None:
