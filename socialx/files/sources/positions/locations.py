@@ -403,7 +403,7 @@ def _location(path: Path, line: str, cells: list[str], table: _Table) -> Locatio
     sensor_id = table.sensor_id(cells)
     if not sensor_id:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    if not valid_degrees(latitude, longitude):
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         remedy = "correct it"
         if valid_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
