@@ -74,11 +74,10 @@ def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
 def test_two_units_in_one_table_are_refused(tmp_path: Path) -> None:
     text = frames.network(ids=["S1", "S2"]).to_csv()
     (tmp_path / "a.csv").write_text(text.replace("S1,S2", "S1 (mph),S2 (km/h)"))
-    (tmp_path / "b.csv").write_text(text.replace("S1,S2\n", "S1 (mph),S2 (mph)\n,km/h,km/h\n"))
     at = frames.places_of(["S1", "S2"], tmp_path / "at.csv")
-    for name in ("a.csv", "b.csv"):
-        with pytest.raises(SocialxError):
-            socialx.convert("auto", tmp_path / name, tmp_path / "o.h5", meta_csv=at)
+    for options in ({}, {"channel": "{sensor}"}):
+        with pytest.raises(SocialxError, match="km/h"):
+            socialx.convert("auto", tmp_path / "a.csv", tmp_path / "o.h5", meta_csv=at, **options)
 
 
 def test_numbers_below_0_are_neither_terms_nor_weights(tmp_path: Path) -> None:

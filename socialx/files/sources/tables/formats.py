@@ -82,6 +82,7 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
         proposal = propose.propose(first, request, _ids(request, first))
         if proposal.spec is None:
             raise SettingsError.together(proposal.questions)
+        _refuse_other_quantity(request, proposal.spec)
         return proposal.spec, proposal.questions
     except SocialxError:
         if request.frame is None and _are_locations(request.data):
@@ -109,6 +110,15 @@ def _with_features(request: ConvertOptions, first: cells.Sample) -> ConvertOptio
         request = replace(request, channel=",".join(name for names in columns for name in names))
     one = features[0] if len(features) == 1 and features[0] in QUANTITIES.values() else None
     return replace(request, quantity=one or request.quantity)
+
+
+def _refuse_other_quantity(request: ConvertOptions, described: TableSpec) -> None:
+    """Raise SocialxError where a column is called by another quantity than the file to extend holds."""
+    for feature, name in described.values.items() if request.known_features else ():
+        said = words.quantity(words.split_unit(name)[0])
+        if said not in (None, feature):
+            problem = f"column {name!r} is {said}, and the file holds {feature}"
+            raise SocialxError(request.where, problem, "give a table of the same quantity")
 
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:

@@ -478,10 +478,11 @@ def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
     used = {*spec.time, *spec.sensor, *spec.lane, spec.seconds}
     key = [name for name in table.columns if name in used]
     reads = [name for form in spec.values.values() for name in table.matches(form, *key, *spec.drop)]
+    reads += [name for name in table.columns if words.LANE.fullmatch(name) and name not in (*key, *reads)]
     only = {name: text for name, text in spec.only.items() if name in table.columns}
     if not key or len(reads) > WIDE or (clash := table.clashes(key, reads, only)) <= STRAY:
         return spec
-    free = [name for name in list(table.columns)[:MANY] if name not in (*key, *reads)]
+    free = [name for name in list(table.columns)[:MANY] if name not in (*key, *reads) or words.LANE.fullmatch(name)]
     for group in _groups([name for name in free if 1 < table.values(name) <= FEW]):
         if table.clashes((*key, *group), reads, only) > STRAY:
             continue
