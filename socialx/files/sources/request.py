@@ -63,20 +63,14 @@ def _resample(given: str | timedelta) -> int:
 
 def _time_format(text: str) -> str:
     """Return a strptime format. Raises SettingsError without a full date, or without AM/PM for 12-hour clocks."""
-    argument = Argument("time_format", text)
-    moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
+    moment = datetime(2023, 3, 30, 13, 5, tzinfo=UTC)
     with suppress(ValueError):
-        read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
-    if read is None:
-        example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SettingsError("", f"{argument} is not a format of times", example)
-    if read.date() != moment.date():
-        raise SettingsError(
-            "", f"{argument} lacks a part of the date", "join a column of dates, or write %d/%m/%Y %H:%M"
-        )
-    if read.hour == moment.hour - 12:
-        raise SettingsError("", f"{argument} has hours of 12 without AM or PM", "write %H, or %I with %p")
-    return text
+        read = datetime.strptime(moment.strftime(text), text)
+        if read.date() == moment.date() and read.hour in (0, moment.hour):
+            return text
+    problem = f"{Argument('time_format', text)} lacks the year, month, day, or AM or PM"
+    example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}, or join a column of dates"
+    raise SettingsError("", problem, example)
 
 
 def _decimal(text: str) -> str:
