@@ -10,6 +10,9 @@ from zoneinfo import available_timezones
 import numpy as np
 
 from socialx.core.errors import SettingsError, SocialxError
+from socialx.files.sources.tables import words
+from socialx.files.sources.tables.spec import read_name
+from socialx.files.sources.tables.templates import pattern, repeated_quantities
 from socialx.files.store.layout import Block, Readings
 from socialx.files.store.quantities import QUANTITIES
 from socialx.files.store.store import Store
@@ -53,7 +56,19 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
         return frame.rename_axis(names), {**zone, "sensor_column": names[1]}
     timed = isinstance(index, pd.RangeIndex if counted else pd.DatetimeIndex | pd.PeriodIndex) and index.is_unique
     numbers = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
-    return frame, {**zone, "channel": "{sensor}"} if timed and numbers and not quantities[0] else zone
+    return frame, {**zone, **_channel(list(map(str, columns)))} if timed and numbers else zone
+
+
+def _channel(names: list[str]) -> dict[str, str]:
+    """Return the option by which columns are sensors, perhaps beside a quantity; {} for names of other things."""
+    templates = repeated_quantities(names)
+    if len(templates) == 1 and all(read_name(pattern(templates[0]), name) for name in names):
+        return {"channel": templates[0]}
+    return (
+        {}
+        if any(words.quantity(name) or words.NO_SENSOR.fullmatch(name) for name in names)
+        else {"channel": "{sensor}"}
+    )
 
 
 def _zone(zones: Iterable[object]) -> dict[str, Any]:

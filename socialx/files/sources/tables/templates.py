@@ -70,11 +70,13 @@ def day_template(numbers: Sequence[str]) -> str:
 
 
 def repeated_quantities(numbers: Sequence[str]) -> list[str]:
-    """Return templates of quantities that come again: with the number of a lane behind, or behind a sensor's name."""
+    """Return templates of quantities that come again: with the number of a lane behind, or beside a sensor's name."""
     count = Counter[str]()
     for name in numbers:
         if (lane := re.fullmatch(r"(.*\D)\d{1,2}", name)) and words.quantity(bare_words(lane[1])):
             count[f"{lane[1]}{{lane}}"] += 1
         elif (sensor := re.fullmatch(r".*\d([ _.-]\D+)", name)) and words.quantity(bare_words(sensor[1])):
             count[f"{{sensor}}{sensor[1]}"] += 1
+        elif (sensor := re.fullmatch(r"(\D+[ _.-])\S+", name)) and words.quantity(bare_words(sensor[1])):
+            count[f"{sensor[1]}{{sensor}}"] += 1
     return [one for one, times in count.items() if times > 1 and ("{sensor}" in one or times <= LANES)]

@@ -48,6 +48,12 @@ LANE = re.compile(
 TOTAL = re.compile(
     r"(?:.*[ _-])?(?:grand)?(?:total[te]?|sum(?:me|a)?|all|alle|gesamt|beide|both)(?:[ _-].*)?", re.IGNORECASE
 )
+# Statistics, classes of vehicles and the weather: columns that are no sensors.
+NO_SENSOR = re.compile(
+    r"(?:.*[ _-])?(?:mean|avg|average|min|max|median|std|total|sum|all|cars?|trucks?|lorries|bus(?:es)?|temp(?:erature)?"
+    r"|rain|wind|count|lanes?)(?:[ _-].*)?|[qvo]",
+    re.IGNORECASE,
+)
 # Kinds of rows, which are no sensors although their numbers may be ids, too.
 KIND = re.compile(
     r".*(?:class|klasse|categor|type|typ|kind|direction|richtung|lane|spur|hour|stunde|quality|status|error|flag|week|slot).*",
