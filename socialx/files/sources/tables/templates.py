@@ -77,6 +77,6 @@ def repeated_quantities(numbers: Sequence[str]) -> list[str]:
             count[f"{lane[1]}{{lane}}"] += 1
         elif (sensor := re.fullmatch(r".*\d([ _.-]\D+)", name)) and words.quantity(bare_words(sensor[1])):
             count[f"{{sensor}}{sensor[1]}"] += 1
-        elif (sensor := re.fullmatch(r"(\D+[ _.-])\S+", name)) and words.quantity(bare_words(sensor[1])):
+        elif (sensor := re.fullmatch(r"(\D+[ _.-])\w*\d\w*", name)) and words.quantity(bare_words(sensor[1])):
             count[f"{sensor[1]}{{sensor}}"] += 1
     return [one for one, times in count.items() if times > 1 and ("{sensor}" in one or times <= LANES)]

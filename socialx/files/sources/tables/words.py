@@ -50,8 +50,8 @@ TOTAL = re.compile(
 )
 # Statistics, classes of vehicles and the weather: columns that are no sensors.
 NO_SENSOR = re.compile(
-    r"(?:.*[ _-])?(?:mean|avg|average|min|max|median|std|total|sum|all|cars?|trucks?|lorries|bus(?:es)?|temp(?:erature)?"
-    r"|rain|wind|count|lanes?)(?:[ _-].*)?|[qvo]",
+    r"(?:.*[ _-])?(?:mean|avg|average|min|max|median|std|total|sum|all|cars?|trucks?|lorries|bus(?:es)?"
+    r"|temp(?:erature)?|rain|wind|count|lanes?)(?:[ _-].*)?|[qvo]",
     re.IGNORECASE,
 )
 # Kinds of rows, which are no sensors although their numbers may be ids, too.
