@@ -115,7 +115,7 @@ def self_neighbours(sensors: int) -> Neighbours:
 
 
 def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
-    """Join blocks (sensors, their neighbours, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
+    """Join blocks (sensors, neighbours, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
     sensors, most = len(xy), max(1, *(block[1].shape[1] for block in blocks))
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)
@@ -130,9 +130,9 @@ def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], xy: np.
 def _nearest_points(
     points: np.ndarray, most: int, within: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield, in blocks that cover ``points`` [n,2], rows [R], their nearest others [R,K] and the distances [R,K].
+    """Yield blocks that cover ``points`` [n,2]: rows [R], neighbour rows [R,K] and distances [R,K], nearest first.
 
-    K is ``most`` or smaller. Infinite distances fill up where fewer others are ``within`` this distance.
+    K is ``most`` or smaller; infinite distances fill up where fewer neighbours are ``within`` the limit.
     """
     if not len(points):
         return
@@ -157,10 +157,10 @@ def _nearest_points(
 
 
 def _halve(points: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Halve ``points`` [n,2] across the longer side, and the halves again, down to cells of at least ``CELL`` points.
+    """Halve ``points`` [n,2] across the longer side, again and again, down to cells with at least ``CELL`` points.
 
-    Return the points in each cell, int64 [cells,w] filled up with n, and by level, from the whole to the cells, the
-    lowest and highest corners [2^level,2] of the parts.
+    Return the points by cell, int64 [cells,w] filled up with n, and the lowest and highest corners [2^level,2] by
+    level, from the whole to the cells.
     """
     order = np.arange(len(points))
     boxes: list[tuple[np.ndarray, np.ndarray]] = []
@@ -176,16 +176,17 @@ def _halve(points: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.nd
 
 
 def _starts(points: int, level: int) -> np.ndarray:
-    """Return the first of ``points`` in each of 2^level equal parts, and the end."""
+    """Return the first point by part, for 2^level equal parts, and the end."""
     return np.arange((1 << level) + 1) * points >> level
 
 
 def _near_cells(
     boxes: list[tuple[np.ndarray, np.ndarray]], points: int, most: int, within: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells that can hold one of the ``most`` nearest others, and where those of each cell start.
+    """Return the start index by cell into the second array, int64 [cells+1], and candidate cells, joined.
 
-    From the whole down, a part is left out when it is farther from a cell than ``most`` others are at the farthest.
+    A candidate may contain one of the ``most`` nearest neighbours for a point in the cell. From the whole down, parts
+    farther away than ``most`` points can be are dropped.
     """
     low, high = boxes[-1]
     cells = np.arange(len(low))

@@ -43,9 +43,9 @@ def array_names(path: Path) -> tuple[str, ...]:
 
 
 def open_array(path: Path) -> np.ndarray:
-    """Return the array [T,N] or [T,N,C] of numbers in a file, one of an .npy on disk. Raises SocialxError for another.
+    """Return the numbers [T,N] or [T,N,C] in an .npy, mapped from disk, or in an .npz, loaded.
 
-    An .npz is read into memory: its only array, or the one called data beside others of one dimension.
+    Raises SocialxError for several arrays, other shapes, other types, and a graph.
     """
     member = _member(path) if first_bytes(path, ADVICE).startswith(ZIP) else ""
     try:
@@ -82,7 +82,7 @@ def _check_memory(path: Path, size: int) -> None:
 
 
 def _member(path: Path) -> str:
-    """Return the name of the array with readings in an .npz. Raises SocialxError for none and for several."""
+    """Return the name of the only array in an .npz. Raises SocialxError for several arrays."""
     names = array_names(path)
     if len(names) == 1:
         return names[0]
@@ -91,7 +91,7 @@ def _member(path: Path) -> str:
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Return what the array in an .npy or .npz is; None for other files, and raise for one without readings."""
+    """Return the shape in an .npy, or the array name in an .npz; None for other files."""
     if head.kind == "zip":
         return f"its array {_member(head.path)}" if array_names(head.path) else None
     if head.kind != "npy":
@@ -101,10 +101,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _channels(request: ConvertOptions, count: int) -> dict[str, int]:
-    """Return the number of the channel for each quantity that the user names: 0, with quantity, or flow=0,speed=2.
-
-    Raises SettingsError where the user leaves open which channel is what.
-    """
+    """Return the channel number by quantity, from options such as flow=0,speed=2; raise for an open choice."""
     numbers: dict[str, int] = {}
     for part in request.channels:
         name, _, number = (text.strip().lower() for text in part.rpartition("="))
@@ -136,7 +133,7 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _blocks(path: Path, array: np.ndarray, channels: list[int], seconds: np.ndarray) -> Generator[Block, None, None]:
-    """Yield rows [t,N] of one channel, [t,N,F] of several, about 8 MiB at once."""
+    """Yield rows [t,N] for one channel, [t,N,F] for several, about 8 MiB at once."""
     cells, count = array.reshape(*array.shape[:2], -1), max(PIECE_BYTES // array[0].nbytes, 1)
     with work(f"reading {path.name}", len(array), "rows") as bar:
         for first in range(0, len(array), count):

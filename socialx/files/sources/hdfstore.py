@@ -29,9 +29,7 @@ ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or make a frame
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read the only frame, or the one whose key the user names. DCRNN's frames, ``df`` and ``speed``, hold speeds;
-    others hold what their key, ``quantity`` or ``units`` say.
-    """
+    """Read a frame; DCRNN's keys ``df`` and ``speed`` mean speed, else key, ``quantity`` or ``units`` decide."""
     path = request.data
     with open_hdf5(path, ADVICE) as file:
         key = _find_key(request, file)
@@ -65,7 +63,7 @@ def _groups(file: h5py.File, part: str) -> list[str]:
 
 
 def _find_key(request: ConvertOptions, file: h5py.File) -> str:
-    """Return the key of the frame that the user names, of the only one, or of that of speeds. Raises for others."""
+    """Return the key that the user names, else the only key, else the only key for speeds. Raises SocialxError."""
     path, frames = request.data, _groups(file, "axis0")
     wanted = [key for key in frames if request.channel in (None, key)]
     speeds = [key for key in wanted if key in SPEED_KEYS and request.quantity in (None, SPEED)]
@@ -148,7 +146,7 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
 def _blocks(
     path: Path, sensors: int, times: np.ndarray, columns: Mapping[str, np.ndarray]
 ) -> Generator[Block, None, None]:
-    """Yield times int64 [t] and observations float32 [t,N], about 8 MiB at once; columns: of each values dataset."""
+    """Yield times int64 [t] and values float32 [t,N], about 8 MiB at once; columns: sensor columns by dataset."""
     rows = max(BLOCK_BYTES // (8 * sensors), 1)
     with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", len(times), "rows") as bar:
         for first in range(0, len(times), rows):

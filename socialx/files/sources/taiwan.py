@@ -109,7 +109,7 @@ def _read(request: ConvertOptions) -> Contents:
 
 
 def _describe(request: ConvertOptions) -> TableSpec:
-    """Return what the table of lanes holds, with the quantities that the user wants, speeds by default."""
+    """Return the description for the lane table with the user's quantities, speed by default."""
     if request.timezone not in (None, ZONE):
         raise SettingsError(
             "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}", "drop it"
@@ -127,7 +127,7 @@ def _describe(request: ConvertOptions) -> TableSpec:
 
 def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> tuple[Any, int]:
     """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line on dropped rows.
-    frame: rows whose index begins with the snapshot. A dropped detector is stuck or has a wrong clock.
+    frame: rows with an index that begins with the snapshot. A dropped detector is stuck or has a wrong clock.
     """
     seconds = frame["DataCollectTime"].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
@@ -192,9 +192,9 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
 def _position(vd: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
     """Return the id in an entry of a VDList with its latitude and longitude; None outside degrees."""
     with suppress(TypeError, ValueError, KeyError):
-        place = float(vd["PositionLat"]), float(vd["PositionLon"])
-        if plausible_location(*place):
-            return str(vd["VDID"]).strip(), place
+        degrees = float(vd["PositionLat"]), float(vd["PositionLon"])
+        if plausible_location(*degrees):
+            return str(vd["VDID"]).strip(), degrees
     return None
 
 

@@ -249,7 +249,7 @@ def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.n
 
 
 def write_sensors(file: h5py.File, sensors: Sensors) -> None:
-    """Write a vd_info entry per sensor with the known attributes, by HDF5's own calls, which take a third of h5py's."""
+    """Write a vd_info entry per sensor with the known attributes; low-level calls take a third of the time."""
     scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
     letters = sensors.direction or ("",) * len(sensors.ids)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, permutations
 from pathlib import Path
 
@@ -65,19 +66,19 @@ class Location:
 def match_ids(
     ids: Sequence[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
-    """Return the locations, with keys added for ids in another letter case and for parts of a station, and remarks.
+    """Return the locations with keys added for ids in another letter case and for stations, and remarks.
 
-    Sensor ``2000-1``, of a station and a lane or direction, has the place of ``2000`` where no row is called so.
+    Sensor ``2000-1``, from two columns, gets the location of station ``2000`` unless a row is called ``2000-1``.
     """
     cased = case_variants(ids, locations)
-    found = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
+    located = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
     told = [f"ids of sensors are in another case there ({sample(list(cased))})"] if cased else []
-    stations = {vdid: match_key(vdid.rpartition("-")[0]) for vdid in ids if match_key(vdid) not in found}
+    stations = {vdid: match_key(vdid.rpartition("-")[0]) for vdid in ids if match_key(vdid) not in located}
     if stations := {vdid: key for vdid, key in stations.items() if key in locations}:
-        found |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
+        located |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
         shown = [f"{vdid} at {key}" for vdid, key in stations.items()]
         told.append(f"sensors have the places of their stations ({sample(shown)})")
-    return found, tuple(told)
+    return located, tuple(told)
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
@@ -130,10 +131,10 @@ def join(
 def read_locations(path: Path, ids: Iterable[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
     """Return locations by ``match_key`` from a small table or GeoJSON; headerless rows are id,lat,lon.
 
-    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...``, LargeST's ca_meta.csv, and a table of readings that
-    says where each sensor is. A location at 0, 0 or with empty cells counts as absent. ids: the wanted ones; the column
-    with the most of them names the sensors, else the column's name decides. notes: receives a line about unusual
-    columns. Raises SocialxError for ambiguous columns, two locations of a sensor, and numbers outside degrees.
+    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...``, LargeST's ca_meta.csv, and observations next to
+    locations. A location at 0, 0 or with empty cells counts as absent. ids: the wanted sensor ids; the column with most
+    ids names the sensors, else the column name decides. notes: receives a line about unusual columns. Raises
+    SocialxError for ambiguous columns, two locations for a sensor, and numbers outside degrees.
     """
     tables, locations, wanted = _tables(path, ids), dict[int | str, Location](), {*map(match_key, ids)}
     for table in tables:
@@ -194,14 +195,15 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A table of positions: what walks its rows, and the columns of ids, of degrees, and of others by name.
+    """A table with locations: a function that yields rows, and columns by role.
 
-    swapped: whether the longitude stands first. matched: how many wanted ids its first rows have.
+    degree_columns: a column with points, or latitude and longitude. swapped: longitude comes first. others: columns by
+    known name. matched: the number of wanted ids in the first rows. told: a note about unusual columns.
     """
 
     walk: Callable[[], Rows]
     sensors: tuple[int, ...]
-    place: tuple[int, ...]
+    degree_columns: tuple[int, ...]
     swapped: bool
     others: dict[str, int]
     matched: int
@@ -212,14 +214,14 @@ class _Table:
         return "-".join(cells[column] for column in self.sensors)
 
     def degrees(self, cells: list[str]) -> tuple[float, float]:
-        """Return the latitude and the longitude in a row, NaN where they are no numbers."""
-        shown = [cells[column] for column in self.place]
+        """Return latitude and longitude in a row, NaN for other texts."""
+        shown = [cells[column] for column in self.degree_columns]
         first, second = map(number, shown) if len(shown) == 2 else _two(shown[0])
         return (second, first) if self.swapped else (first, second)
 
 
 def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
-    """Return a file's tables of positions, if possible those with wanted ``ids``."""
+    """Return a file's location tables, if possible tables with wanted ``ids``."""
     tables, refused, wanted = list[_Table](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
     for walk in read_tables(path, ADVICE):
         try:
@@ -232,31 +234,23 @@ def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
 
 
 def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
-    """Return what the columns hold, by their names and first rows. wanted: ids of the data by ``casefolded_key``."""
+    """Return a table's columns by role, from names and first rows. wanted: data ids by ``casefolded_key``."""
     with closing(walk()) as first:
         (line, names), *more = [*islice(first, HEAD)] or [("the file", [])]
     width, header = len(names), 1
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
         names, header, more = ["sensor_id", *AXES], 0, [(line, names), *more]
-
-    def body() -> Rows:
-        with closing(walk()) as rows:
-            for line, cells in islice(rows, header, None):
-                if len(cells) < width or any(cells[width:]):
-                    raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-                yield line, cells
-
     rows = [(cells + [""] * width)[:width] for _, cells in more]
     places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, problem, ADVICE)
-    (rank, place, swapped), *rivals = places
-    called = [" and ".join(names[column] for column in columns) for _, columns, _ in places]
+    (rank, columns, swapped), *rivals = places
+    called = [" and ".join(names[column] for column in pair) for _, pair, _ in places]
     if rivals and rivals[0][0] == rank:
         remedy = "rename those of the sensors to latitude and longitude"
         raise SocialxError(path, f"there are positions in {called[0]}, and others in {called[1]}", remedy)
-    free = sorted({*range(width)} - {column for _, columns, _ in places for column in columns})
+    free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair})
     sensors, matched = _id_columns(path, names, free, rows, wanted)
     lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
@@ -265,13 +259,28 @@ def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
     told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
     told = f"{told}, their positions those of {called[0]}{', longitude first' if swapped else ''}"
     plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and rank == 0
-    table = _Table(body, sensors, place, swapped, others, matched, "" if plain else told)
-    degrees = np.array([table.degrees(row) for row in rows]).reshape(-1, 2)
-    degrees = degrees[plausible_location(*degrees.T)]
-    if PLANE <= rank < POINTS and len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
-        problem = f"{called[0]} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
-        raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
+    body = partial(_body, path, walk, header, width)
+    table = _Table(body, sensors, columns, swapped, others, matched, "" if plain else told)
+    if PLANE <= rank < POINTS:
+        _check_plane(path, called[0], np.array([table.degrees(row) for row in rows]).reshape(-1, 2))
     return table
+
+
+def _body(path: Path, walk: Callable[[], Rows], header: int, width: int) -> Rows:
+    """Yield the rows below the header. Raises SocialxError for a row that is shorter or longer than the header."""
+    with closing(walk()) as rows:
+        for line, cells in islice(rows, header, None):
+            if len(cells) < width or any(cells[width:]):
+                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+            yield line, cells
+
+
+def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
+    """Raise SocialxError where x and y, degrees [rows,2] in the columns ``names``, span more than a network can."""
+    degrees = degrees[plausible_location(*degrees.T)]
+    if len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
+        problem = f"{names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
+        raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
 
 
 def _split(name: str) -> list[str]:
@@ -279,12 +288,12 @@ def _split(name: str) -> list[str]:
 
 
 def _rank(words: Iterable[str]) -> int:
-    """Return how well the words beside an axis denote a sensor's place: 0 best, 3 for the end of a road."""
+    """Return how well the words next to an axis denote a sensor location: 0 best, 3 for a road end."""
     return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
 
 
 def _degree_columns(names: Sequence[str]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    """Yield a rank, 0 best, and columns named like latitude and longitude; x and y where there are no others."""
+    """Yield (rank, columns, False) by pair named like latitude and longitude, else like x and y; rank 0 is best."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], tuple[int, int]]] = {axis: {} for axis in AXES}
     for column, name in enumerate(names):
         words = _split(name)
@@ -302,9 +311,10 @@ def _degree_columns(names: Sequence[str]) -> Iterator[tuple[int, tuple[int, ...]
 
 
 def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    """Yield a rank, a column of points, and whether the longitude stands first, as in WKT and [lists].
+    """Yield (rank, column, whether longitude comes first) by column with points.
 
-    Of other points a name such as ``lon_lat`` tells, else the only order on earth, else the comma behind a latitude.
+    Longitude comes first in WKT and [lists], in names such as ``lon_lat``, where a number exceeds 90, and before a
+    blank; latitude comes first before a comma.
     """
     for column, name in enumerate(names):
         filled = [row[column] for row in rows if row[column] not in NOWHERE]
@@ -320,7 +330,7 @@ def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[tupl
 
 
 def _two(cell: str) -> tuple[float, float]:
-    """Return the two numbers of a point in their order; NaN for any other cell."""
+    """Return a point's two numbers in order; NaN for any other cell."""
     match = WKT.fullmatch(cell) or TWO.fullmatch(cell)
     return (float(match[1]), float(match[3])) if match else (math.nan, math.nan)
 
@@ -328,32 +338,22 @@ def _two(cell: str) -> tuple[float, float]:
 def _id_columns(
     path: Path, names: Sequence[str], free: list[int], rows: list[list[str]], wanted: set[str]
 ) -> tuple[tuple[int, ...], int]:
-    """Return the column of ids among the ``free`` ones, or two that - joins, and how many wanted ids it has.
+    """Return the id column, or two columns joined by -, among the ``free`` columns, and the number of wanted ids.
 
-    The most wanted ids decide, whole ones before those of stations. A column whose name says nothing of sensors needs
-    half of them, and more than the numbers of rows. Raises SocialxError where others have about as many, none being
-    called sensor_id. Without wanted ids, the name decides.
+    Most wanted ids win, then most stations; without wanted ids, the name decides. Raises SocialxError for a tie.
     """
-    ranks = {column: _id_rank(names[column]) for column in free}
     stations = {vdid.rpartition("-")[0] for vdid in wanted} - {""}
-    parts = {part for vdid in wanted for part in vdid.split("-")}
-    in_parts = [column for column in free if 2 * sum(row[column].casefold() in parts for row in rows) >= len(rows)]
-    for keys, columns, size in ((wanted, free, 1), (wanted, in_parts if stations else [], 2), (stations, free, 1)):
-        matches: dict[tuple[int, ...], tuple[int, tuple[str, ...]]] = {}
-        for group in permutations(columns, size):
-            texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
-            count = len({*texts} & keys)
-            counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
-            if ranks[group[0]] < UNNAMED or (2 * count >= min(len(keys), len(texts)) and not counts_rows):
-                matches[group] = count, texts
-        if most := max((count for count, _ in matches.values()), default=0):
-            near = [group for group, (count, _) in matches.items() if 10 * count >= 9 * most]
-            best = [group for group in near if names[group[0]].lower() == IDS[0]] or near
+    parts = {part for vdid in wanted for part in vdid.split("-")} if stations else set()
+    in_parts = [column for column in free if 2 * sum(row[column].casefold() in parts for row in rows) >= len(rows) > 0]
+    for keys, columns, size in ((wanted, free, 1), (wanted, in_parts, 2), (stations, free, 1)):
+        matches = _matches(names, permutations(columns, size), rows, keys)
+        if best := _best(names, matches):
             if len({matches[group][1] for group in best}) == 1:
-                return best[0], most
+                return best[0], matches[best[0]][0]
             listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
             problem = f"{listed} hold about as many sensors of the data"
             raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+    ranks = {column: _id_rank(names[column]) for column in free}
     least = min(ranks.values(), default=UNNAMED)
     best = [(column,) for column in free if ranks[column] == least < UNNAMED]
     if len(best) != 1:
@@ -367,8 +367,35 @@ def _id_columns(
     return best[0], 0
 
 
+def _matches(
+    names: Sequence[str], groups: Iterable[tuple[int, ...]], rows: list[list[str]], keys: set[str]
+) -> dict[tuple[int, ...], tuple[int, tuple[str, ...]]]:
+    """Return the number of ``keys`` and the keys in all rows by group of columns, unless below half for other names.
+
+    A column with an uninformative name must differ from row numbers.
+    """
+    matches = {}
+    for group in groups:
+        texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
+        count = len({*texts} & keys)
+        counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
+        enough = 2 * count >= min(len(keys), len(texts)) and not counts_rows
+        if count and (enough or _id_rank(names[group[0]]) < UNNAMED):
+            matches[group] = count, texts
+    return matches
+
+
+def _best(
+    names: Sequence[str], matches: Mapping[tuple[int, ...], tuple[int, tuple[str, ...]]]
+) -> list[tuple[int, ...]]:
+    """Return the groups with about as many keys as the best group; only sensor_id where present."""
+    most = max((count for count, _ in matches.values()), default=0)
+    near = [group for group, (count, _) in matches.items() if 10 * count >= 9 * most]
+    return [group for group in near if names[group[0]].lower() == IDS[0]] or near
+
+
 def _id_rank(name: str) -> int:
-    """Return how well a column's name denotes sensors, 0 best; UNNAMED for other names."""
+    """Return how well a column name denotes sensors, 0 best; UNNAMED for other names."""
     lower = name.lower()
     if lower in IDS:
         return IDS.index(lower)
@@ -376,7 +403,7 @@ def _id_rank(name: str) -> int:
 
 
 def number(cell: str) -> float:
-    """Return a cell as a finite number, perhaps with a decimal comma, else NaN."""
+    """Return a cell, perhaps with a decimal comma, as a finite number, else NaN."""
     try:
         value = float(cell if "." in cell else cell.replace(",", "."))
     except ValueError:
@@ -385,18 +412,18 @@ def number(cell: str) -> float:
 
 
 def _locations(path: Path, rows: Rows, table: _Table) -> Iterator[tuple[str, Location]]:
-    """Yield a row's name and its location, for the first of equal rows; see ``_location``."""
+    """Yield row name and location, once for equal rows."""
     seen = set[tuple[str, ...]]()
     for line, cells in rows:
-        texts = tuple(cells[column] for column in (*table.sensors, *table.place, *table.others.values()))
+        texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))
         if texts not in seen and (location := _location(path, line, cells, table)):
             seen.add(texts)
             yield line, location
 
 
 def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:
-    """Return the location in a row, None for none; ``line`` and ``path`` name the row. Raises for no degrees."""
-    shown = [cells[column] for column in table.place]
+    """Return the location in a row, None where absent; ``line`` and ``path`` name the row. Raises outside degrees."""
+    shown = [cells[column] for column in table.degree_columns]
     latitude, longitude = table.degrees(cells)
     if {*shown} <= NOWHERE or (latitude, longitude) == (0, 0):
         return None
@@ -418,6 +445,6 @@ def _location(path: Path, line: str, cells: list[str], table: _Table) -> Locatio
         raise SocialxError(path, problem, remedy)
     texts = {name: cells[column] for name, column in table.others.items()}
     direction = texts.get("dir", texts.get("direction", "")).upper()
-    known = direction if direction in DIRECTIONS else ""
+    letter = direction if direction in DIRECTIONS else ""
     lanes, length = number(texts.get("lanes", "")), number(texts.get("length", ""))
-    return Location(sensor_id, latitude, longitude, lanes, length, known, direction if not known else "")
+    return Location(sensor_id, latitude, longitude, lanes, length, letter, "" if letter else direction)

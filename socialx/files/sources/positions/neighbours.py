@@ -113,7 +113,7 @@ def _number(cell: str) -> float:
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end (indices into ``ids``) and km of the listed pairs; foreign sensors' costs are checked."""
+    """Return start, end (indices into ``ids``) and km by listed pair; foreign sensors' costs are checked."""
     index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
@@ -138,7 +138,7 @@ def _read_list(
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end (indices into ``ids``) and km of the pairs in a headerless matrix [N,N] of metres.
+    """Return start, end (indices into ``ids``) and km by pair in a headerless matrix [N,N] with metres.
 
     The diagonal is ignored, and inf means unconnected. So does 0 elsewhere, with a warning: 0 stands for "not
     connected" more often than for two sensors at the same location, and would make unconnected sensors the nearest.

@@ -1,4 +1,4 @@
-"""Small tables, of positions, distances or days, as rows of texts."""
+"""Small tables as rows of texts: positions, distances and holidays."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Rows = Generator[Row, None, None]  # to be closed where it is not walked to its 
 
 
 def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
-    """Return what walks the rows of each table in a file, header first: a text, JSON, Parquet, each sheet of a
-    workbook, and points of GeoJSON with their degrees.
+    """Return a function per table in a file, or per sheet in a workbook, which yields header and rows as texts.
 
-    advice: the remedy where the file is absent or empty. Raises SocialxError for a file of another kind.
+    Reads delimited text, JSON, Parquet, workbooks and GeoJSON points. advice: the remedy for an absent or empty file.
+    Raises SocialxError for other content.
     """
     head = read_head(path, advice)
     check_first_line(head, advice)
@@ -59,7 +59,7 @@ def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
 
 
 def read_rows(path: Path, advice: str) -> Rows:
-    """Yield the rows of the first table in a file, its header as the first."""
+    """Yield header and rows of the first table in a file."""
     return read_tables(path, advice)[0]()
 
 
@@ -72,7 +72,7 @@ def _typed(table: Table, sheet: str) -> Rows:
 
 
 def _text(head: FileHead) -> Rows:
-    """Yield the filled rows of a text, whose cells stand between commas or other signs, else between blanks."""
+    """Yield a text's filled rows, with cells between commas or other separators, else between blanks."""
     with unpack(head.path) as stream, io.TextIOWrapper(stream, find_encoding(head.path), newline="") as text:
         try:
             lines = _lines(text)
@@ -97,7 +97,7 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _points(path: Path) -> Rows:
-    """Yield the properties of GeoJSON's points, and their degrees; those of lines are their first points."""
+    """Yield properties and degrees by GeoJSON point; without points, by line, with the line's first point."""
     with unpack(path) as file:
         text = file.read(GEOJSON_BYTES + 1)
     try:
@@ -116,13 +116,13 @@ def _points(path: Path) -> Rows:
 
 
 def _point(feature: dict[str, Any], kinds: tuple[str, ...] = ("Point",)) -> dict[str, str]:
-    """Return a feature's properties as texts with its degrees; nothing where its geometry is of another kind."""
+    """Return a feature's properties and degrees as texts; empty for a geometry other than ``kinds``."""
     geometry, properties = feature.get("geometry") or {}, feature.get("properties") or {}
-    place = geometry.get("coordinates")
-    while isinstance(place, list) and place and isinstance(place[0], list):
-        place = place[0]
-    if not place or geometry["type"] not in kinds:
+    point = geometry.get("coordinates")
+    while isinstance(point, list) and point and isinstance(point[0], list):
+        point = point[0]
+    if not point or geometry["type"] not in kinds:
         return {}
     texts = {name: str(value) for name, value in properties.items() if isinstance(value, str | int | float)}
     identity = {} if feature.get("id") is None else {"id": str(feature["id"])}
-    return identity | texts | dict(zip(DEGREES, map(str, place[1::-1]), strict=True))
+    return identity | texts | dict(zip(DEGREES, map(str, point[1::-1]), strict=True))
