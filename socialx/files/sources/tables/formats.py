@@ -167,6 +167,8 @@ def _read(request: ConvertOptions) -> Contents:
     if questions:
         raise SettingsError.together(questions)
     grid = table.read(sources, described)
+    if left := [name for name in described.drop if name not in request.drop and request.table is None]:
+        grid = replace(grid, notes=(*grid.notes, Message(request.where, "columns that hold no readings", "", left)))
     return as_contents(grid, described, request, sources, aside)
 
 

@@ -129,7 +129,7 @@ def _decide(table: SampledTable) -> TableSpec | None:
     if not table.columns:
         table.ask("no rows of times and numbers follow the header", remedy="name a table")
         return None
-    if _is_row(table) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
+    if request.frame is None and _is_row(table) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
         helps = f"write names above it, such as time,sensor,speed, or give names {BY_TABLE}"
         table.ask(f"the first line names no columns ({listed(head.names, 4)})", remedy=helps)
         return None
@@ -339,10 +339,7 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
     """Return the template of the readings: the only number, or a guess with a question; [] for none."""
     if clock.named:
         return ["{time}"]
-    numbers = [name for name in table.numbers if name and name not in clock.columns and name not in sensors]
-    numbers = [name for name in numbers if not (sensors and words.LANE.fullmatch(name))]
-    if len(numbers) <= WIDE:
-        numbers = [name for name in numbers if not table.is_beside(name, sensors)]
+    numbers = _numbers(table, clock, sensors)
     if not numbers:
         table.ask("no column holds numbers that vary", remedy=f"name it: {Argument('channel', 'NAME')}")
         return []
@@ -362,7 +359,18 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
         added = {"channel": template} if are_ids([words.split_unit(name)[0] for name in numbers]) else {}
         table.ask(f"each column may be a sensor ({listed(numbers)})", added, helps)
         return [template]
-    groups = repeated_quantities(numbers) or named or numbers
+    return _one_column(table, numbers, repeated_quantities(numbers) or named or numbers)
+
+
+def _numbers(table: SampledTable, clock: Clock, sensors: Sequence[str]) -> list[str]:
+    """Return the columns of numbers that may be readings."""
+    numbers = [name for name in table.numbers if name and name not in clock.columns and name not in sensors]
+    numbers = [name for name in numbers if not (sensors and words.LANE.fullmatch(name))]
+    return [name for name in numbers if len(numbers) > WIDE or not table.is_beside(name, sensors)]
+
+
+def _one_column(table: SampledTable, numbers: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Return the likeliest of several ``groups``, templates of ``numbers``, with a question."""
     likely = _fitting(table, groups)
     if not likely and not table.request.quantity:
         likely = [one for one in groups if words.quantity(bare_words(one))]
