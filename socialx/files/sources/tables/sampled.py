@@ -104,8 +104,8 @@ def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> 
     """Return the signs of decimals and thousands, and a question where numbers such as 1.234 allow two readings."""
     narrow = zip(*(row[:WIDE] for row in rows[:WIDE]), strict=True)
     columns = [[cell for cell in column if SIGNED.fullmatch(cell) or cell.isdecimal()] for column in narrow]
-    columns = [column for column in columns if not all(map(str.isdecimal, column))]
-    signed = [cell for column in columns for cell in column if not cell.isdecimal()]
+    cells = [cell for column in columns if not all(map(str.isdecimal, column)) for cell in column]
+    signed = [cell for cell in cells if not cell.isdecimal()]
     every = "".join(signed)
     both = next((cell for cell in signed if "." in cell and "," in cell), "")
     sign = decimal or (max(".,", key=both.rfind) if both else "," if "," in every and "." not in every else ".")
@@ -116,14 +116,17 @@ def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> 
     marked = [cell for cell in signed if sign in cell]
     if any(cell.count(sign) > 1 for cell in marked):
         return {"decimal": other, "thousands": sign}, []
-    if marked and all(map(re.compile(GROUPED.format(re.escape(sign), "x")).fullmatch, marked)):
-        whole = any(cell.isdecimal() and int(cell) > 1 for column in columns for cell in column)
-        large = any(abs(int(cell.split(sign)[0])) >= THOUSANDS for cell in marked)
-        if not large or (whole and not speeds):
-            problem = f"numbers like {marked[0]} may have thousands or decimals behind the sign"
-            helps = f"{Argument('decimal', '.')} or {Argument('decimal', ',')}"
-            return {"decimal": sign}, [Question(problem, {}, helps)]
-    return {"decimal": sign}, []
+    return {"decimal": sign}, _two_readings(marked, sign, [*{*cells} - {*signed}], speeds) if marked else []
+
+
+def _two_readings(marked: Sequence[str], sign: str, whole: Sequence[str], speeds: bool) -> list[Question]:
+    """Return the question where all ``marked`` numbers may have thousands behind the sign, beside ``whole`` ones."""
+    large = any(abs(int(cell.split(sign)[0] or 0)) >= THOUSANDS for cell in marked)
+    form = re.compile(GROUPED.format(re.escape(sign), "x"))
+    if not all(map(form.fullmatch, marked)) or (large and (speeds or not any(int(cell) > 1 for cell in whole))):
+        return []
+    problem = f"numbers like {marked[0]} may have thousands or decimals behind the sign"
+    return [Question(problem, {}, f"{Argument('decimal', '.')} or {Argument('decimal', ',')}")]
 
 
 @dataclass(frozen=True, eq=False)
