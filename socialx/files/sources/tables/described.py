@@ -1,4 +1,4 @@
-"""Write the description of a table whose columns of times, sensors and readings are decided."""
+"""Write the description for a table after the decision about times, sensors and readings."""
 
 from __future__ import annotations
 
@@ -18,22 +18,10 @@ from socialx.files.store.quantities import SPEED
 
 
 def described(table: SampledTable, clock: Clock, features: Mapping[str, str], sensors: Sequence[str]) -> TableSpec:
-    """Return the description of the columns."""
+    """Return the description."""
     request, template, text = table.request, next(iter(features.values())), dict(table.head.text)
     columns = {feature: table.matches(one, *clock.columns, *sensors) for feature, one in features.items()}
-    units = dict[str, str]()
-    for feature, names in columns.items():
-        measured = {name: unit for name in names if (unit := words.parse_unit(table.unit(name)))}
-        found = {unit: name for name, (what, unit) in measured.items() if what in (feature, "occupancy")}
-        said = (words.parse_unit(request.units or "") or ("", ""))[1]
-        if len(found) > 1 or (found and said and said not in found and len(features) == 1):
-            several = [f"{name} in {unit}" for unit, name in found.items()]
-            problem = f"the columns have several units ({listed(several)})" if len(found) > 1 else f"{several[0]}"
-            helps = (
-                "convert the columns of each apart" if len(found) > 1 else f"drop {Argument('units', request.units)}"
-            )
-            raise SettingsError(request.where, problem, helps)
-        units |= {feature: next(iter(found))} if found else {}
+    units = {feature: unit for feature, names in columns.items() if (unit := _unit(table, feature, names))}
     totals = text.pop("never", {})
     fields = {
         "time": clock.columns,
@@ -55,14 +43,30 @@ def described(table: SampledTable, clock: Clock, features: Mapping[str, str], se
     return TableSpec({feature: pattern(one) for feature, one in features.items()}, **text, **fields)
 
 
+def _unit(table: SampledTable, feature: str, names: Sequence[str]) -> str:
+    """Return the columns' unit, "" where unstated. Raises SettingsError for several, or for another than the user's."""
+    request = table.request
+    measured = {name: unit for name in names if (unit := words.parse_unit(table.unit(name)))}
+    units = {unit: name for name, (quantity, unit) in measured.items() if quantity in (feature, "occupancy")}
+    said = (words.parse_unit(request.units or "") or ("", ""))[1]
+    if len(units) > 1:
+        several = listed([f"{name} in {unit}" for unit, name in units.items()])
+        problem = f"the columns have several units ({several})"
+        raise SettingsError(request.where, problem, "convert the columns of each apart")
+    if units and said and said not in units and "," not in (request.channel or ""):
+        unit, name = next(iter(units.items()))
+        raise SettingsError(request.where, f"{name} in {unit}", f"drop {Argument('units', request.units)}")
+    return next(iter(units), "")
+
+
 def _is_no_sensor(table: SampledTable, name: str) -> bool:
     dated = words.CALENDAR.fullmatch(name) and (table.numbers.get(name, np.ones(1)) % 1 == 0).all()
     return name not in table.numbers or bool(dated) or table.counts_rows(name)
 
 
 def _dropped(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> tuple[str, ...]:
-    """Return the columns to leave out: as the user says, and beside those of sensors what holds texts, counts rows, is
-    a part of the date, or another column of a sensor; a question for other columns without a position.
+    """Return the columns to leave out. The user names some. Next to sensor columns, texts, row counts, date parts and
+    a sensor's further columns are left out; further columns without a location raise a question.
     """
     request = table.request
     drop = [name for name in table.head.names if request.drop and {name, words.split_unit(name)[0]} & {*request.drop}]
@@ -82,7 +86,7 @@ def _dropped(table: SampledTable, template: str, names: Sequence[str], clock: Cl
 
 
 def _places(table: SampledTable, sensors: Sequence[str]) -> dict[str, str]:
-    """Return the columns of latitude and longitude of a table with a row per sensor and time."""
+    """Return the latitude and longitude columns in a table with a row per sensor and time."""
     both = [[name for name in table.numbers if form.fullmatch(name)] for form in (words.LATITUDE, words.LONGITUDE)]
     if table.request.meta_csv is not None or not sensors or [*map(len, both)] != [1, 1]:
         return {}
@@ -92,7 +96,7 @@ def _places(table: SampledTable, sensors: Sequence[str]) -> dict[str, str]:
 
 
 def _slots(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> dict[str, Any]:
-    """Return how times in names of columns are read: by number, or as clocks beside a date."""
+    """Return how times in column names are read: by number, or as clocks next to a date."""
     if "time" not in template or not clock.columns or not names:
         return {}
     labels = [(read_name(pattern(template), name) or ("",) * 3)[2] for name in names]
@@ -107,7 +111,7 @@ def _slots(table: SampledTable, template: str, names: Sequence[str], clock: Cloc
 
 
 def _weights(table: SampledTable, features: Mapping[str, str]) -> str:
-    """Return the pattern of the flows that weigh the speeds of lanes; "" for none."""
+    """Return the pattern for the flows that weigh lane speeds; "" where absent."""
     template = features.get(SPEED, "")
     if "{lane}" not in template or len(features) > 1:
         return ""
@@ -124,5 +128,5 @@ def said_fields(table: SampledTable) -> dict[str, Any]:
 
 
 def said_unit(table: SampledTable, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's unit by feature, that of speeds where there are several."""
+    """Return the user's unit by feature; with several features, by speed."""
     return {SPEED if SPEED in values else next(iter(values)): table.request.units} if table.request.units else {}

@@ -1,4 +1,4 @@
-"""Published tables that are known by their columns, a row of ``TABLES`` for each."""
+"""Published tables, recognised by their columns: an entry in ``TABLES`` for each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from socialx.files.store.quantities import SPEED
 class Known:
     """A published table.
 
-    spec: the description, with every quantity that may be there.  columns: those that must all be there.  others: a
-    pattern of all other columns.  row: a pattern of the first row of a table without a header, and lanes: how many
-    columns it has for each lane.  first: a column of which only the first text is read.  asks: whether the columns
-    leave open what is measured.
+    spec: the description, with every quantity that may exist.  columns: all must exist.  others: a pattern for all
+    further columns.  row: a pattern for the first row, where a header lacks; lanes: the number of columns per lane.
+    first: a column from which only the first text is read.  asks: whether the columns leave the quantity open.
     """
 
     name: str
@@ -32,8 +31,8 @@ class Known:
 
 
 def match(names: Sequence[str], row: Sequence[str]) -> tuple[Known, TableSpec] | None:
-    """Return the published table with these columns, and its description for the quantities that are there; ``row``:
-    the cells of the first row.  Returns None for any other table.
+    """Return the published table with these columns, and the description for the quantities in the table; ``row``: the
+    cells in the first row.  Returns None for any unpublished table.
     """
     there = {*names}
     for table in TABLES:
@@ -58,8 +57,8 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _known(name: str, values: str, time: str, sensor: str, columns: str, **more: Any) -> Known:
-    """Return a table with the columns of ``values`` (speed, flow and occupancy, empty where there is none), ``time``
-    and ``sensor``, joined by "|"; ``columns``: further ones.  more: fields of Known and of TableSpec.
+    """Return a table with the columns in ``values`` (speed, flow and occupancy, empty where absent), ``time`` and
+    ``sensor``, joined by "|"; ``columns``: further columns.  more: fields for Known and TableSpec.
     """
     ours = {key: more.pop(key) for key in ("others", "row", "lanes", "first", "asks") if key in more}
     forms = zip((SPEED, "flow", "occupancy"), values.split("|"), strict=False)

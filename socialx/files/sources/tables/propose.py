@@ -1,8 +1,8 @@
-"""Propose how a table is read, from its first rows, the ids of ``--meta-csv`` and the user's options.
+"""Propose how a table is read, from the first rows, the ids in ``--meta-csv`` and the user's options.
 
-What rows or names alone suggest is never a proof.  A description is proved where ids name the columns or the cells of a
-column, where an option says it, or where the table is a published one; each other guess is a question with the command
-that answers it.  A *template* names columns of readings: ``{sensor}``, ``speed{lane}``, ``V{time}`` or just ``speed``.
+A guess by rows or names is always a question, with the command that answers.  A description is proved where ids name
+the columns or the cells in a column, where an option says so, or where the table is published.  A *template* names the
+columns with readings: ``{sensor}``, ``speed{lane}``, ``V{time}`` or just ``speed``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BY_TABLE = f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry
 
 @dataclass(frozen=True)
 class Proposal:
-    """A description of a table, None where there is none, and the questions that keep it from being proved."""
+    """A description, None where absent, and the questions before a proof."""
 
     spec: TableSpec | None
     questions: tuple[Message, ...] = ()
@@ -60,9 +60,9 @@ class Proposal:
 
 
 def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] = ()) -> Proposal:
-    """Return how the table is read; ids: those of the user's table of positions, or of the file to extend.
+    """Return how the table is read; ids: from the user's location table, or from the file to extend.
 
-    Raises SettingsError for an option that names no column.
+    Raises SettingsError for an option that misses every column.
     """
     spec, table = _decided(sample, request, ids)
     added = {name: value for question in table.opens for name, value in question.added.items()}
@@ -77,7 +77,7 @@ def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] 
 def _decided(
     sample: Sample, request: ConvertOptions, ids: Collection[int | str]
 ) -> tuple[TableSpec | None, SampledTable]:
-    """Return the likeliest description, None where there is none, and the table with the questions about it."""
+    """Return the likeliest description, None where absent, and the table with all questions."""
     speeds = request.quantity == SPEED or words.quantity("", request.units or "") == SPEED
     head, unclear = read_head(sample, request.decimal, speeds=speeds)
     table = SampledTable(head, request, frozenset(casefolded_key(str(vdid)) for vdid in ids), unclear)
@@ -88,7 +88,7 @@ def _decided(
 
 
 def _grid(table: SampledTable, spec: TableSpec) -> Grid:
-    """Return the sampled rows as they are described. Raises SocialxError."""
+    """Return the sampled rows as described. Raises SocialxError."""
     import pyarrow as pa
 
     cells = [pa.array(column, pa.string()) for column in zip(*table.head.rows, strict=True)]
@@ -97,7 +97,7 @@ def _grid(table: SampledTable, spec: TableSpec) -> Grid:
 
 
 def _step(table: SampledTable, spec: TableSpec) -> int:
-    """Return the usual step of seconds between the readings of a sensor; 60 where it is unclear."""
+    """Return the usual step in seconds between a sensor's readings; 60 where unclear."""
     try:
         grid = _grid(table, spec)
     except SocialxError:
@@ -108,7 +108,7 @@ def _step(table: SampledTable, spec: TableSpec) -> int:
 
 
 def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]) -> bool:
-    """Return whether options prove a description by which the first rows are readings of sensors that recur."""
+    """Return whether options prove a description by which the first rows are readings from sensors that recur."""
     try:
         spec, table = _decided(sample, request, ids)
         grid = _grid(table, spec) if spec is not None and not table.opens else None
@@ -121,7 +121,7 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
 
 
 def _decide(table: SampledTable) -> TableSpec | None:
-    """Return the likeliest description, None where there is none; questions go to the table."""
+    """Return the likeliest description, None where absent; questions go to the table."""
     head, request = table.head, table.request
     _check_options(table)
     if (entry := match(head.names, head.rows[0] if head.rows else ())) and _agrees(table, *entry):
@@ -147,7 +147,7 @@ def _decide(table: SampledTable) -> TableSpec | None:
 
 
 def _check_options(table: SampledTable) -> None:
-    """Raise SettingsError for an option that names no column."""
+    """Raise SettingsError for an option that misses every column."""
     request, names = table.request, table.head.names
     said = {"time_column": request.time_column, "sensor_column": request.sensor_column, "drop": request.drop}
     bare = {words.split_unit(name)[0] for name in names} if request.drop else set()
@@ -166,7 +166,7 @@ def _channels(table: SampledTable) -> list[str]:
 
 
 def _agrees(table: SampledTable, entry: Known, spec: TableSpec) -> bool:
-    """Return whether the options say nothing else than a published description."""
+    """Return whether the options agree with a published description."""
     request, channels = table.request, _channels(table)
     return (
         (entry.asks or bool(channels) or request.quantity in (None, *spec.values))
@@ -178,7 +178,7 @@ def _agrees(table: SampledTable, entry: Known, spec: TableSpec) -> bool:
 
 
 def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec | None:
-    """Return the description of a published table, with the quantity that the user asks for."""
+    """Return the description for a published table, with the user's quantity."""
     request, values, channels = table.request, dict(spec.values), _channels(table)
     if channels:
         asked = {QUANTITIES.get(name, name) for name in channels}
@@ -206,8 +206,8 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
 
 
 def _is_row(table: SampledTable) -> bool:
-    """Return whether the first line holds readings in place of names: a time above times, or numbers with decimals
-    where the first one is data; ids may be whole numbers.
+    """Return whether the first line holds readings in place where names stand: a time above times, or numbers with
+    decimals after a first datum; ids may be whole numbers.
     """
     names = [name for name in table.head.names if name]
     if any(
@@ -222,7 +222,7 @@ def _is_row(table: SampledTable) -> bool:
 
 
 def _clock(table: SampledTable) -> Clock | None:
-    """Return the columns of times; None, with a question, where there are none."""
+    """Return the time columns; None, with a question, where absent."""
     request = table.request
     said = request.time_column or tuple(
         name for name in list(table.columns)[:MANY] if name not in request.sensor_column
@@ -255,7 +255,7 @@ def _clock(table: SampledTable) -> Clock | None:
 
 
 def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the templates of readings and the columns of sensors, with a question for each that is not proved."""
+    """Return the templates for readings and the sensor columns, with a question per guess."""
     request, said = table.request, _said_templates(table, clock)
     wide = [] if said or request.sensor_column else _named_by_ids(table, clock)
     joined = [] if request.sensor_column else _joined(table, bool(wide), *clock.columns, *said)
@@ -286,8 +286,8 @@ def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[
 
 
 def _joined(table: SampledTable, wide: bool, *without: str) -> list[str]:
-    """Return the columns at least half of whose different cells are ids: those of words or called like sensors, if
-    there are any or names of columns are ids, too (``wide``).
+    """Return the columns at least half whose different cells are ids: columns with words or called like sensors, if
+    any exist or column names are ids, too (``wide``).
     """
     shares = {}
     for name in list(table.columns)[:MANY] if table.ids else ():
@@ -321,7 +321,7 @@ def _said_templates(table: SampledTable, clock: Clock) -> list[str]:
 
 
 def _named_by_ids(table: SampledTable, clock: Clock) -> list[str]:
-    """Return the templates by which at least half of the columns of numbers are named after ids."""
+    """Return the templates by which at least half the number columns are named after ids."""
     numbers = [name for name in table.numbers if name not in clock.columns] if table.ids else []
     count = Counter(template_by_ids(name, table.ids) for name in numbers)
     named = {template: times for template, times in count.items() if template}
@@ -329,14 +329,14 @@ def _named_by_ids(table: SampledTable, clock: Clock) -> list[str]:
 
 
 def _fitting(table: SampledTable, templates: Sequence[str]) -> list[str]:
-    """Return the templates of the asked quantity, by their words; the one called exactly so, if there is one."""
+    """Return the templates for the asked quantity, by words; an exact name excludes the rest."""
     asked = table.request.quantity or SPEED
     alike = [one for one in templates if words.quantity(bare_words(one)) == asked or not bare_words(one)]
     return [one for one in alike if bare_words(one).lower() in ("", *QUANTITIES)] or alike
 
 
 def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -> list[str]:
-    """Return the template of the readings: the only number, or a guess with a question; [] for none."""
+    """Return the template for the readings: the only number, or a guess with a question; [] where absent."""
     if clock.named:
         return ["{time}"]
     numbers = _numbers(table, clock, sensors)
@@ -363,14 +363,14 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
 
 
 def _numbers(table: SampledTable, clock: Clock, sensors: Sequence[str]) -> list[str]:
-    """Return the columns of numbers that may be readings."""
+    """Return the number columns that may be readings."""
     numbers = [name for name in table.numbers if name and name not in clock.columns and name not in sensors]
     numbers = [name for name in numbers if not (sensors and words.LANE.fullmatch(name))]
     return [name for name in numbers if len(numbers) > WIDE or not table.is_beside(name, sensors)]
 
 
 def _one_column(table: SampledTable, numbers: Sequence[str], groups: Sequence[str]) -> list[str]:
-    """Return the likeliest of several ``groups``, templates of ``numbers``, with a question."""
+    """Return the likeliest among several ``groups``, templates for ``numbers``, with a question."""
     likely = _fitting(table, groups)
     if not likely and not table.request.quantity:
         likely = [one for one in groups if words.quantity(bare_words(one))]
@@ -380,13 +380,13 @@ def _one_column(table: SampledTable, numbers: Sequence[str], groups: Sequence[st
 
 
 def _sensor_like(table: SampledTable, without: Collection[str]) -> list[str]:
-    """Return the columns that are called like sensors and do not number the rows."""
+    """Return the columns that are called like sensors, except row numbers."""
     rest = [name for name in list(table.columns)[:MANY] if name not in without]
     return [name for name in rest if words.SENSOR.fullmatch(name) and not table.counts_rows(name)]
 
 
 def _guess_sensors(table: SampledTable, clock: Clock, templates: Sequence[str]) -> Sequence[str]:
-    """Return the columns that may name the sensor of a row, with a question; () for a table of one sensor."""
+    """Return the columns that may name the sensor in a row, with a question; () for a table with a single sensor."""
     reads = [name for template in templates for name in table.matches(template, *clock.columns)]
     named = _sensor_like(table, (*clock.columns, *reads))
     if clock.columns and table.clashes(clock.columns, reads) <= 2 * STRAY:
@@ -423,7 +423,7 @@ def _differences(table: SampledTable, names: Sequence[str]) -> str:
 
 
 def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> dict[str, str]:
-    """Return the template by feature, with a question where it is unclear what is measured."""
+    """Return the template by feature, with a question where the quantity is unclear."""
     request, features = table.request, dict[str, str]()
     if len(templates) > 1 and request.quantity:
         raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
@@ -453,8 +453,8 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
 
 
 def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Question:
-    """Return the question what columns measure, with a guess by their numbers, but for shares and what else stands
-    beside readings.
+    """Return the question about a column's quantity, with a guess by the numbers; shares, limits and statistics stay
+    without a guess.
     """
     unit, bare = (table.unit(names[0]), bare_words(names[0])) if names else ("", "")
     likely = "" if words.parse_unit(unit) or words.OTHER.fullmatch(bare) else _likely(table, names)[0]
@@ -464,7 +464,7 @@ def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Questio
 
 
 def _likely(table: SampledTable, names: Sequence[str]) -> tuple[str, bool]:
-    """Return the quantity that numbers look like, "" for none, and whether they are hardly anything else: speeds with
+    """Return the quantity that numbers look like, "" where unclear, and whether a doubt is excluded: speeds with
     decimals, while whole numbers may be counts.
     """
     numbers = np.concatenate([np.empty(0), *(table.numbers[name] for name in names if name in table.numbers)])
@@ -480,8 +480,8 @@ def _likely(table: SampledTable, names: Sequence[str]) -> tuple[str, bool]:
 
 
 def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
-    """Return the description, with lanes where a column of lanes tells rows of one time and sensor apart; a question
-    for any other column that does.
+    """Return the description, with lanes where a lane column tells apart the rows for a time and sensor; a question for
+    any different column that does.
     """
     used = {*spec.time, *spec.sensor, *spec.lane, spec.seconds}
     key = [name for name in table.columns if name in used]

@@ -1,4 +1,4 @@
-"""Questions about a table, and the options that answer them."""
+"""Questions about a table, and the options that answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from socialx.files.store.quantities import QUANTITIES
 
 @dataclass(frozen=True)
 class Question:
-    """What was seen, options that answer by a guess (field of ConvertOptions -> value), and what helps otherwise."""
+    """A finding, options that answer by a guess (field in ConvertOptions -> value), and further help."""
 
     problem: str
     added: Mapping[str, Any]
@@ -22,7 +22,7 @@ class Question:
 
 
 def typed(name: str, value: Any) -> list[Any]:
-    """Return the values of an option, by its field, as they are typed: one for each time that it is given."""
+    """Return the values for an option, by the field's name, as typed: an item per use on the command line."""
     if name == "quantity":
         return [next((word for word, feature in QUANTITIES.items() if feature == value), value)]
     if name in ("step_s", "resample"):
@@ -33,12 +33,12 @@ def typed(name: str, value: Any) -> list[Any]:
 
 
 def arguments(added: Mapping[str, Any]) -> str:
-    """Return options as arguments of the current task."""
+    """Return options as arguments in the current task."""
     return " ".join(str(Argument(name, one)) for name, value in added.items() for one in typed(name, value))
 
 
 def either(name: str, choices: Iterable[str]) -> str:
-    """Return up to three choices of an option."""
+    """Return up to three choices for an option."""
     return " or ".join(str(Argument(name, choice)) for choice in list(choices)[:3])
 
 

@@ -1,4 +1,4 @@
-"""The first rows of a table: below titles and above totals, with the signs of its numbers, and what columns hold."""
+"""The first rows in a table: below titles and above totals, with number signs, and the meaning per column."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROVED = 10  # rows that show that a number is always the same
 class Head:
     """The rows below the header.
 
-    text: fields of TableSpec that say how the table is written.  units: by column, from a line below the header.
+    text: fields in TableSpec that say how the table is written.  units: by column, from a line below the header.
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Head:
 
 
 def read_head(sample: Sample, decimal: str | None, *, speeds: bool = False) -> tuple[Head, list[Question]]:
-    """Return the rows below the header, and a question where the sign of decimals is unclear.
+    """Return the rows below the header, and a question where the decimal sign is unclear.
 
     decimal: the sign as the user says, who may also say that numbers are ``speeds``.
     """
@@ -62,7 +62,7 @@ def read_head(sample: Sample, decimal: str | None, *, speeds: bool = False) -> t
 
 
 def split(line: str, separator: str) -> tuple[str, ...]:
-    """Return the cells of a line, none for a cell beyond the limit of the csv module."""
+    """Return the cells in a line, () for a cell beyond the limit in the csv module."""
     try:
         return tuple(map(str.strip, next(csv.reader([line], delimiter=separator or ","), [])))
     except csv.Error:
@@ -75,7 +75,7 @@ def is_data(cell: str) -> bool:
 
 
 def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
-    """Return the rows below the header, above which lines have fewer filled cells; None where that is unclear."""
+    """Return the rows below the header, above which lines have fewer filled cells; None where unclear."""
     filled = [sum(map(bool, cells)) for cells in lines]
     for header, names in enumerate(lines[: TITLES + 1]):
         if filled[header] + (names[:1] == ("",)) < 2 or any(count >= filled[header] for count in filled[:header]):
@@ -93,7 +93,7 @@ def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
 
 
 def _totals(rows: Sequence[Sequence[str]], tail: Iterable[Sequence[str]]) -> list[str]:
-    """Return the words with which the last rows begin where other rows begin with a time."""
+    """Return the words with which the last rows begin, in place where a time stands above."""
     begins = dict.fromkeys(cells[0] for cells in tail if cells and cells[0] not in ABSENT)
     dated = any(row[:1] and row[0][:1].isdecimal() for row in rows[:1])
     worded = [text for text in begins if not text[0].isdecimal() and text[0] not in "+-.,:" and EITHER not in text]
@@ -101,7 +101,7 @@ def _totals(rows: Sequence[Sequence[str]], tail: Iterable[Sequence[str]]) -> lis
 
 
 def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> tuple[dict[str, str], list[Question]]:
-    """Return the signs of decimals and thousands, and a question where numbers such as 1.234 allow two readings."""
+    """Return the signs for decimals and thousands, and a question where numbers such as 1.234 allow two readings."""
     narrow = zip(*(row[:WIDE] for row in rows[:WIDE]), strict=True)
     columns = [[cell for cell in column if SIGNED.fullmatch(cell) or cell.isdecimal()] for column in narrow]
     cells = [cell for column in columns if not all(map(str.isdecimal, column)) for cell in column]
@@ -120,7 +120,7 @@ def _signs(rows: Sequence[Sequence[str]], decimal: str | None, speeds: bool) -> 
 
 
 def _two_readings(marked: Sequence[str], sign: str, whole: Sequence[str], speeds: bool) -> list[Question]:
-    """Return the question where all ``marked`` numbers may have thousands behind the sign, beside ``whole`` ones."""
+    """Return the question where all ``marked`` numbers, next to ``whole`` numbers, may have thousands."""
     large = any(abs(int(cell.split(sign)[0] or 0)) >= THOUSANDS for cell in marked)
     form = re.compile(GROUPED.format(re.escape(sign), "x"))
     if not all(map(form.fullmatch, marked)) or (large and (speeds or not any(int(cell) > 1 for cell in whole))):
@@ -131,7 +131,7 @@ def _two_readings(marked: Sequence[str], sign: str, whole: Sequence[str], speeds
 
 @dataclass(frozen=True, eq=False)
 class SampledTable:
-    """The first rows of a table, with what is said about it; ids: their casefolded keys; opens: questions so far."""
+    """The first rows, with the user's words; ids: casefolded keys; opens: questions so far."""
 
     head: Head
     request: ConvertOptions
@@ -144,7 +144,7 @@ class SampledTable:
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
-        """The cells by column, without dropped ones; of columns with equal names the first."""
+        """The cells by column, without dropped columns; among equal names the first."""
         by_name: dict[str, list[str]] = {}
         for name, cells in zip(self.head.names, zip(*self.head.rows, strict=True), strict=False):
             if not self.request.drop or not {name, words.split_unit(name)[0]} & {*self.request.drop}:
@@ -153,7 +153,7 @@ class SampledTable:
 
     @cached_property
     def numbers(self) -> dict[str, np.ndarray]:
-        """The numbers of the columns that hold few other cells, by name."""
+        """The numbers by column, for columns with few texts."""
         decimal, thousands = self.head.text.get("decimal", "."), self.head.text.get("thousands", "")
         read = {}
         for name, cells in self.columns.items():
@@ -169,7 +169,7 @@ class SampledTable:
         return read
 
     def matches(self, template: str, *without: str) -> list[str]:
-        """Return the columns of a template, other than ``without``, and than those in which ids stand otherwise."""
+        """Return the columns for a template, except ``without`` and columns whose id stands in a different template."""
         form = pattern(template)
         names = [name for name in self.columns if name not in without and read_name(form, name) is not None]
         if not self.ids or "{sensor}" not in template:
@@ -177,16 +177,16 @@ class SampledTable:
         return [name for name in names if template_by_ids(name, self.ids) in ("", template)]
 
     def values(self, *names: str) -> int:
-        """Return how many different cells, or combinations of cells, the columns hold; 1 for no column."""
+        """Return how many different cells, or combinations, the columns hold; 1 without a column."""
         return len({*zip(*(self.columns[name] for name in names), strict=True)}) if names else 1
 
     def texts(self, name: str) -> list[str]:
-        """Return the different cells of a column in order."""
+        """Return the different cells in a column, sorted."""
         return sorted({*self.columns[name]})
 
     def clashes(self, key: Sequence[str], reads: Sequence[str], only: Mapping[str, str] | None = None) -> float:
-        """Return the share of rows whose readings differ from another row with equal cells in ``key``; of rows that
-        have the texts ``only``.
+        """Return the share among rows with the texts ``only`` whose readings differ from a row with equal cells in
+        ``key``.
         """
         readings, count = defaultdict[Any, set[Any]](set), defaultdict[Any, int](int)
         columns = [[self.columns[name] for name in part] for part in (key, reads, only or {})]
@@ -198,19 +198,19 @@ class SampledTable:
         return sum(count[one] for one, several in readings.items() if len(several) > 1) / max(1, sum(count.values()))
 
     def unit(self, name: str) -> str:
-        """Return the unit of a column, by the line below the header or by its name; "" for none."""
+        """Return a column's unit, by the line below the header or by name; "" where absent."""
         return self.head.units.get(name, "") or words.unit(name)
 
     def counts_rows(self, name: str) -> bool:
-        """Return whether a column numbers the rows: whole numbers in order, none twice."""
+        """Return whether a column numbers the rows: increasing whole numbers."""
         numbers = self.numbers.get(name, np.empty(0))
         steps = np.diff(numbers)
         whole = len(numbers) == len(self.head.rows) > 1 and bool((numbers % 1 == 0).all() and (steps > 0).all())
         return whole and (bool((steps == 1).all()) or bool(words.ROW_NUMBER.fullmatch(name)))
 
     def is_beside(self, name: str, sensors: Sequence[str] = ()) -> bool:
-        """Return whether a column of numbers holds no readings: part of a date, a place, a count of rows, or the same
-        number in all rows (of a sensor).
+        """Return whether a number column lacks readings: a date part, a location, a row count, or an equal number in
+        all rows (per sensor).
         """
         numbers, count = self.numbers[name], self.values(*sensors)
         dated = (

@@ -1,4 +1,4 @@
-"""Templates of the names of columns: ``{sensor}``, ``speed{lane}``, ``V{time}``, or just ``speed``."""
+"""Templates for column names: ``{sensor}``, ``speed{lane}``, ``V{time}``, or just ``speed``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOTS = (24, 48, 96, 144, 288)  # times of a day in columns
 
 
 def pattern(template: str) -> str:
-    """Return the pattern of a template, or the name of a column as it is."""
+    """Return the pattern for a template; a plain column name stays."""
     if "(?P<" in template or not any(group in template for group in GROUPS):
         return template
     parts = re.split(r"(\{(?:sensor|lane|time)\})", template)
@@ -28,12 +28,12 @@ def pattern(template: str) -> str:
 
 
 def bare_words(template: str) -> str:
-    """Return the words of a template, without groups, units and the signs around them."""
+    """Return the words in a template, without groups, units and the signs around."""
     return words.split_unit(re.sub(r"\{\w+\}", "", template).strip(" _.-"))[0]
 
 
 def template_by_ids(name: str, ids: Collection[str]) -> str:
-    """Return the template of a name in which an id stands between signs, the longest one; "" for none."""
+    """Return the template for a name in which an id stands between signs, the longest id; "" without an id."""
     if casefolded_key(name) in ids:
         return "{sensor}"
     ends = sorted({0, len(name), *(at for mark in CUT.finditer(name) for at in mark.span())})
@@ -46,8 +46,8 @@ def template_by_ids(name: str, ids: Collection[str]) -> str:
 
 
 def are_ids(names: Sequence[str]) -> bool:
-    """Return whether columns are called as sensors may be: by numbers of three digits, by letters with numbers, or
-    counted from 0 or 1, and eight at least; not by classes and statistics.
+    """Return whether columns are called as sensors may be: by numbers with three digits, by letters with numbers, or
+    counted from 0 or 1, and eight at least. Classes and statistics are excluded.
     """
     if not all(IN_NAME.fullmatch(name) and not words.LANE.match(name) and not words.quantity(name) for name in names):
         return False
@@ -61,7 +61,7 @@ def count_clocks(names: Sequence[str]) -> int:
 
 
 def day_template(numbers: Sequence[str]) -> str:
-    """Return the template of columns that count the times of a day, as V00 to V95 and 00:15 do; "" for none."""
+    """Return the template for columns that count the times in a day, as V00 to V95 and 00:15 do; "" where absent."""
     if count_clocks(numbers) >= SLOTS[0]:
         return "{time}"
     counted = [number for name in numbers if (number := re.fullmatch(r"(.*?)[0-9]{1,3}(\D*)", name))]
@@ -70,7 +70,7 @@ def day_template(numbers: Sequence[str]) -> str:
 
 
 def repeated_quantities(numbers: Sequence[str]) -> list[str]:
-    """Return templates of quantities that come again: with the number of a lane behind, or beside a sensor's name."""
+    """Return templates for quantities that come again: before a lane number, or next to a sensor's name."""
     count = Counter[str]()
     for name in numbers:
         if (lane := re.fullmatch(r"(.*\D)\d{1,2}", name)) and words.quantity(bare_words(lane[1])):

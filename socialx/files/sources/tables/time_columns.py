@@ -1,4 +1,4 @@
-"""Find the columns of times among the first rows of a table, and how their times are written."""
+"""Find the time columns in the first rows, and how the times are written."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are 
 
 @dataclass(frozen=True)
 class Clock:
-    """Columns of times.
+    """Time columns.
 
-    forms: in which all texts are times, the likeliest first.  until: the text before the end of an interval.  shift_s:
-    from the end of an hour to its beginning.  dated: whether they hold days, and no time of day.  seconds: a column of
-    seconds from a given time.  sure: False where an integer may be an hour, but is not called so.  named: whether the
-    names of columns are the times.
+    forms: in which all texts are times, the likeliest first.  until: the text before an interval's end.  shift_s: from
+    the end to the beginning in an hour.  dated: whether the columns hold days without a clock time.  seconds: a column
+    with seconds from a given time.  sure: False where an integer may be an hour under another name.  named: whether
+    column names are the times.
     """
 
     columns: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Clock:
 
 
 def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Clock]:
-    """Return the ways to read times from columns of texts, the likeliest first; [] for none. form: as the user says."""
+    """Return the ways to read times from text columns, the likeliest first; [] for none. form: as the user says."""
     moments, days, clocks, hours = list[Clock](), list[Clock](), list[str](), list[str]()
     for name, texts in cells.items():
         distinct = [*dict.fromkeys(texts)]
@@ -78,14 +78,14 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
 
 
 def _parts(cells: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the columns that are called like parts of times and hold whole numbers, by the part's form."""
+    """Return the columns that are called like time parts and hold whole numbers, by the part's form."""
     whole = [name for name, texts in cells.items() if all(map(str.isdecimal, texts))]
     called = {part: [name for name in whole if form.fullmatch(name)] for part, form in words.PARTS.items()}
     return {part: names[0] for part, names in called.items() if len(names) == 1}
 
 
 def _in_parts(cells: Mapping[str, Sequence[str]]) -> list[Clock]:
-    """Return the clock of columns of years, months, days and hours, perhaps minutes; [] for other columns."""
+    """Return the clock for columns with years, months, days and hours, perhaps minutes; [] for different columns."""
     parts = _parts(cells)
     if not {"%Y", "%m", "%d", "%H"} <= {*parts}:
         return []
@@ -95,7 +95,7 @@ def _in_parts(cells: Mapping[str, Sequence[str]]) -> list[Clock]:
 
 
 def _with_minutes(clock: Clock, cells: Mapping[str, Sequence[str]]) -> Clock:
-    """Return the clock of days and hours, with a column of minutes if there is one."""
+    """Return the clock for days and hours, with a column for minutes if the table has such a column."""
     minute = _parts(cells).get("%M")
     if minute is None or not all(form.endswith("%H") for form in clock.forms):
         return clock
@@ -103,8 +103,8 @@ def _with_minutes(clock: Clock, cells: Mapping[str, Sequence[str]]) -> Clock:
 
 
 def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
-    """Return the cells of a column of times without some that are none, of which the reader names the first; other
-    cells as they are. form: as the user says.
+    """Return the cells in a time column without some stray texts, the first to be named by the reader; cells in a
+    different column stay. form: as the user says.
     """
     begin = next((text for text in texts if text), "")
     for one in [form] if form else _forms("time", begin):
@@ -117,17 +117,17 @@ def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
 
 
 def _begins(ways: list[Clock]) -> list[Clock]:
-    """Return the ways, without those of ends of intervals and times of writing where there are others."""
+    """Return the ways without interval ends and writing times, if any remain, else all."""
     return [way for way in ways if not any(map(words.LATER.fullmatch, way.columns))] or ways
 
 
 def _shift(texts: Sequence[str]) -> int:
-    """Return the seconds from the ends of hours, of which the last is 24, to their beginnings."""
+    """Return the seconds from hour ends, the last being 24, to the beginnings."""
     return -HOUR_S if any(map(LATE.fullmatch, texts)) and not any(map(MIDNIGHT.fullmatch, texts)) else 0
 
 
 def _without_ends(texts: list[str]) -> tuple[list[str], str]:
-    """Return the beginnings of intervals, and the text before their ends; other texts as they are, and ""."""
+    """Return the interval beginnings, and the text before the ends; different texts stay, with ""."""
     for until in UNTIL:
         cut = [text.split(until, 1) for text in texts]
         if all(len(parts) == 2 and ":" in parts[1] for parts in cut):
@@ -162,14 +162,14 @@ def _forms(name: str, text: str) -> Iterator[str]:
 
 
 def _clock_form(clock: str) -> str:
-    """Return the form of a clock time, or of an hour alone."""
+    """Return the form for a clock time, or for an hour alone."""
     half = (" %p" if " " in clock else "%p") if clock[-1:] in ("M", "m") else ""
     form = ("%I" if half else "%H") + ":%M:%S"[: 3 * clock.count(":")]
     return form + (".%f" if "." in clock else "") + half
 
 
 def _fitting(forms: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the forms in which all texts are times, first the one that puts these closest together."""
+    """Return the forms in which all texts are times; first comes the form with the closest times."""
     spans = {}
     for form in forms:
         size = len(np.datetime64(0, "s").item().strftime(form)) if re.search("%[YymdHM]%[ymdHMS]", form) else 0
@@ -183,7 +183,7 @@ def _fitting(forms: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: bool) -> Clock | None:
-    """Return the clock of days with a column of clocks or hours; None where the end of an interval is like a date."""
+    """Return the clock for days with a column for clocks or hours; None where an interval's end is like a date."""
     begins, until = _without_ends([*dict.fromkeys(cells[name])])
     clock, first, forms = _clock_form(begins[0]), cells[day.columns[0]][0], list[str]()
     for form in day.forms:
@@ -199,7 +199,7 @@ def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: 
 
 
 def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
-    """Yield the columns whose cells, joined by a space, have the user's form: those called day and hour, if any."""
+    """Yield the columns whose cells, joined by a space, have the user's form: first columns called day and hour."""
     digits = [name for name in list(cells)[:MANY] if any(letter.isdecimal() for letter in cells[name][0][:20])]
     pairs = [*permutations(digits, 2)]
     named = [pair for pair in pairs if words.TIME.fullmatch(pair[0]) and words.HOUR.fullmatch(pair[1])]
@@ -211,7 +211,7 @@ def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
 
 
 def clock_in_names(names: Sequence[str]) -> Clock | None:
-    """Return the clock of a table whose columns are called by their times; None for another table."""
+    """Return the clock for a table whose columns are called by times; None for a different table."""
     moments = [name for name in names if MOMENT.fullmatch(name)]
     forms = _fitting([*_forms("time", moments[0])], moments) if len(moments) > 2 else ()
     return Clock(forms=forms, named=True) if forms else None

@@ -1,4 +1,4 @@
-"""Interpret the names of columns in the languages of data publishers. A name suggests a role, and proves none."""
+"""Interpret column names in the languages that data publishers write. A name suggests a role without a proof."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def parse_unit(text: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=NAMES)
 def split_unit(name: str) -> tuple[str, str]:
-    """Split ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and what is behind it, "" for no unit."""
+    """Split ``S1 (km/h)``, ``S1 [mph]`` or ``speed_kmh`` into the name and the rest, "" without a unit."""
     for form in (IN_BRACKETS, AT_THE_END):
         if (match := form.fullmatch(name)) and match[1] and parse_unit(match[3]):
             return match[1], match[2]
@@ -123,13 +123,13 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def unit(name: str) -> str:
-    """Return the unit in a column's name as it is written there, "" for none."""
+    """Return the unit in a column's name as written there, "" where absent."""
     return split_unit(name)[1].strip(" ()[]_-").removeprefix("in ")
 
 
 @lru_cache(maxsize=NAMES)
 def quantity(name: str, measured_in: str = "") -> str | None:
-    """Return the quantity that a column's name suggests, by its unit of speeds or flows, else by its words."""
+    """Return the quantity that a column's name suggests: by a unit for speeds or flows, else by words."""
     measured, bare = parse_unit(measured_in or unit(name)), split_unit(name)[0]
     if measured and measured[0] != "occupancy":  # a share may be of anything
         return measured[0]
