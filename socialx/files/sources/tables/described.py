@@ -54,8 +54,8 @@ def _unit(table: SampledTable, feature: str, names: Sequence[str]) -> str:
         problem = f"the columns have several units ({several})"
         raise SettingsError(request.where, problem, "convert the columns of each apart")
     if units and said and said not in units and "," not in (request.channel or ""):
-        unit, name = next(iter(units.items()))
-        raise SettingsError(request.where, f"{name} in {unit}", f"drop {Argument('units', request.units)}")
+        first = next(iter(units))
+        raise SettingsError(request.where, f"{units[first]} is in {first}", f"drop {Argument('units', request.units)}")
     return next(iter(units), "")
 
 
