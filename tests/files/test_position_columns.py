@@ -183,6 +183,11 @@ def test_a_column_of_more_sensors_wins_over_a_name(tmp_path: Path) -> None:
     assert found(path, ("S1", "S2")) == {"s1": (52.1, 13.1), "S2": (52.2, 13.2), "C": (52.3, 13.3)}
 
 
+def test_a_county_is_no_station_of_many_sensors(tmp_path: Path) -> None:
+    path = write_places(tmp_path, "county,name,lat,lon\n116,A,48.1,11.1\n116,B,48.2,11.2\n")
+    refusal(lambda: found(path, ("116-04379", "116-04380")), "line 3 gives sensor 116 two positions")
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_row_number_is_no_sensor(first: int, tmp_path: Path) -> None:
     rows = [f"{first + n},a{n},{48 + n / 10},{11 + n / 10}" for n in range(4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -128,7 +128,7 @@ def join(
     return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))
 
 
-def read_locations(path: Path, ids: Iterable[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
+def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
     """Return locations by ``match_key`` from a small table or GeoJSON; headerless rows are id,lat,lon.
 
     Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...``, LargeST's ca_meta.csv, and observations next to
@@ -136,7 +136,8 @@ def read_locations(path: Path, ids: Iterable[str] = (), notes: list[str] | None 
     ids names the sensors, else the column name decides. notes: receives a line about unusual columns. Raises
     SocialxError for ambiguous columns, two locations for a sensor, and numbers outside degrees.
     """
-    tables, locations, wanted = _tables(path, ids), dict[int | str, Location](), {*map(match_key, ids)}
+    tables, locations = _tables(path, ids), dict[int | str, Location]()
+    wanted = {match_key(key) for vdid in ids for key in (vdid, vdid.rpartition("-")[0] or vdid)}
     for table in tables:
         with closing(table.walk()) as rows:
             for line, location in _locations(path, rows, table):
@@ -220,7 +221,7 @@ class _Table:
         return (second, first) if self.swapped else (first, second)
 
 
-def _tables(path: Path, ids: Iterable[str] = ()) -> list[_Table]:
+def _tables(path: Path, ids: Collection[str] = ()) -> list[_Table]:
     """Return a file's location tables, if possible tables with wanted ``ids``."""
     tables, refused, wanted = list[_Table](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
     for walk in read_tables(path, ADVICE):
@@ -250,10 +251,10 @@ def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
     if rivals and rivals[0][0] == rank:
         remedy = "rename those of the sensors to latitude and longitude"
         raise SocialxError(path, f"there are positions in {called[0]}, and others in {called[1]}", remedy)
-    free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair})
-    sensors, matched = _id_columns(path, names, free, rows, wanted)
     lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
+    free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair} - {*others.values()})
+    sensors, matched = _id_columns(path, names, free, rows, wanted)
     if "citycode" in lower:  # of UTD19, whose lengths are those of roads, in kilometres
         others.pop("length", None)
     told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
