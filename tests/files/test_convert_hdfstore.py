@@ -112,11 +112,6 @@ def test_one_of_several_frames_is_named(tmp_path: Path) -> None:
     refusal(lambda: read(path, quantity="flow"), "3 frames in it (flow, other, speed)")
 
 
-def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
-    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9))
-    assert FORMAT.read(ConvertOptions(path, ids=tmp_path / "gone.txt")).ids == IDS
-
-
 def test_what_is_no_hdfstore(tmp_path: Path) -> None:
     (tmp_path / "random").write_bytes(np.random.default_rng(0).bytes(4000))
     (tmp_path / "cut").write_bytes(write_frame(tmp_path / "data.h5", timestamps(9), speeds(9)).read_bytes()[:700])

@@ -231,28 +231,3 @@ def test_other_files_have_no_index(tmp_path: Path, content: str) -> None:
 def test_an_index_must_be_one(tmp_path: Path, rows: str, words: str) -> None:
     path = places(tmp_path / "meta.csv", "index,sensor_id,latitude,longitude\n" + rows)
     refusal(lambda: index_ids(path), str(path), words)
-
-
-@pytest.mark.parametrize("way", ["semicolons", "tabs", "x, y", "Excel"])
-def test_locations_are_written_as_readings_are(way: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": IDS, "lat": [48.125, 48.25, 48.5], "lon": [11.5, -11.25, 11.0]})
-    path = tmp_path / ("places.xlsx" if way == "Excel" else "places.csv")
-    if way == "Excel":
-        frame.to_excel(path, index=False)
-    elif way == "x, y":
-        frame.rename(columns={"lat": "y", "lon": "x"}).to_csv(path, index=False)
-    else:
-        frame.to_csv(path, index=False, sep={"semicolons": ";", "tabs": "\t"}[way], decimal=",")
-    found = join(IDS, read_locations(path), path, static=False)
-    assert found.latitude.tolist() == [48.125, 48.25, 48.5]
-    assert found.longitude.tolist() == [11.5, -11.25, 11.0]
-
-
-def test_what_is_wrong_with_numbers_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "places.csv"
-    path.write_text("id,lat,lon\n1,-121.9,37.3\n")
-    refusal(lambda: read_locations(path), "latitude and longitude look exchanged")
-    path.write_text("id,x,y\n1,600157.8,4125092.8\n")
-    refusal(lambda: read_locations(path), "look like metres", "EPSG:4326")
-    (tmp_path / "a.xlsx").write_bytes(b"PK" + bytes(40))
-    refusal(lambda: read_locations(tmp_path / "a.xlsx"), "no workbook that can be read")

