@@ -42,14 +42,7 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--units", "mph"], "--units"),
-        (
-            ["--timezone", "Europe/Paris"],
-            "--timezone",
-        ),
-    ],
+    ("options", "words"), [(["--units", "mph"], "--units"), (["--timezone", "Europe/Paris"], "--timezone")]
 )
 def test_what_contradicts_the_file_is_refused(tmp_path: Path, options: list[str], words: str) -> None:
     path = file_of(tmp_path, units="km/h", timezone="Europe/Berlin")

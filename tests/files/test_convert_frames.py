@@ -125,10 +125,7 @@ ODD: dict[str, tuple[Any, str]] = {
     "durations": (WIDE.set_axis(WIDE.index - WIDE.index[0]), "column"),
     "no rows": (WIDE.iloc[:0], ""),
     "no columns": (WIDE[[]], ""),
-    "columns twice": (
-        WIDE.set_axis(["a", "b", "a", "c"], axis=1),
-        "'a'",
-    ),
+    "columns twice": (WIDE.set_axis(["a", "b", "a", "c"], axis=1), "'a'"),
     "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), ""),
     "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "drop='a.1'"),
     "times twice": (WIDE.assign(time=WIDE.index), "'time'"),

@@ -356,32 +356,17 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"declared_rows": 41}, "40 rows"),
     "duplicates": ({"duplicates": 2}, "2 rows have"),
     "positions": ({"without_position": ["b"]}, "(b)"),
-    "vd_info": (
-        {"without_info": ["b"], "unknown_info": ["x"]},
-        "(b)",
-    ),
+    "vd_info": ({"without_info": ["b"], "unknown_info": ["x"]}, "(b)"),
     "order": ({"backward_steps": 1}, "1 row is"),
     "epochs": ({"wrong_epochs": 3}, "3 values of"),
-    "coordinates": (
-        {"duplicate_positions": [["a", "b"]], "outlier_sensors": ["c"]},
-        "(a=b)",
-    ),
+    "coordinates": ({"duplicate_positions": [["a", "b"]], "outlier_sensors": ["c"]}, "(a=b)"),
     "gaps": (GAP, "(x .. y)"),
     "regular": ({"irregular_steps": 4}, "4 steps are"),
     "dead": ({"dead_sensors": ["c"]}, "(c)"),
     "stuck": ({"stuck_sensors": {"c": 7.25}}, "(c 7.2 h)"),
-    "range": (
-        {"fast_readings": 30, "fast_sensors": ["b"], "unit": "mph", "highest": 999.0},
-        "(b)",
-    ),
-    "negative": (
-        {"negative_readings": 4000, "most_negative": -1.0},
-        "4,000 readings of",
-    ),
-    "zeros": (
-        {"zero_share": 0.25, "missing": -1.0},
-        "'0,-1'",
-    ),
+    "range": ({"fast_readings": 30, "fast_sensors": ["b"], "unit": "mph", "highest": 999.0}, "(b)"),
+    "negative": ({"negative_readings": 4000, "most_negative": -1.0}, "4,000 readings of"),
+    "zeros": ({"zero_share": 0.25, "missing": -1.0}, "'0,-1'"),
     "odd_values": (
         {
             "odd_values": {
@@ -393,10 +378,7 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "outage": ({"longest_outage_steps": 289}, "(289 rows)"),
     "units": ({"unit": "unknown"}, "socialx.backfill('FILE', units="),
-    "timezone": (
-        {"timezone": None},
-        "socialx.backfill('FILE', timezone=",
-    ),
+    "timezone": ({"timezone": None}, "socialx.backfill('FILE', timezone="),
 }
 
 

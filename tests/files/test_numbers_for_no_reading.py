@@ -155,10 +155,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate")
     assert done.exit_code == 3
     lines = [line for line in done.stderr.splitlines() if "convert again with --missing" in line]
-    assert [line[line.index("--missing") :] for line in lines] == [
-        "--missing -1,0.",
-        "--missing 255,0.",
-    ]
+    assert [line[line.index("--missing") :] for line in lines] == ["--missing -1,0.", "--missing 255,0."]
     shown = socialx("inspect", tmp_path / "a.h5").stdout.splitlines()
     assert [line.removeprefix("remark: ") for line in shown if "--missing" in line] == [
         line.removeprefix(f"error: {tmp_path / 'a.h5'}: ").removesuffix(".") for line in lines

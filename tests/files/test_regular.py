@@ -59,10 +59,7 @@ def test_more_than_half_is_asked(tmp_path: Path) -> None:
 
 def test_a_step_that_the_rows_do_not_have_is_refused(tmp_path: Path) -> None:
     network().to_csv(tmp_path / "a.csv")
-    with pytest.raises(
-        SettingsError,
-        match="10 min apart",
-    ):
+    with pytest.raises(SettingsError, match="10 min apart"):
         converted(tmp_path / "a.csv", freq="10min")
 
 
