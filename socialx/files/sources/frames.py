@@ -60,7 +60,7 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
 
 
 def _channel(names: list[str]) -> dict[str, str]:
-    """Return the option by which columns are sensors, perhaps beside a quantity; {} for names of other things."""
+    """Return the option by which columns are sensors, or sensors with a quantity; {} for names of other things."""
     templates = repeated_quantities(names)
     if len(templates) == 1 and all(read_name(pattern(templates[0]), name) for name in names):
         return {"channel": templates[0]}

@@ -129,11 +129,11 @@ class _Steps:
         distances = self._distances(seconds, seen)
         self.last = np.full(values.shape[1], -np.inf)
         self.usual = _usual(distances, np.full(values.shape[1], np.inf), 1)
-        known = self.usual[np.isfinite(self.usual)]
-        if not len(known):
+        usual = self.usual[np.isfinite(self.usual)]
+        if not len(usual):
             return
-        step = float(np.median(known))
-        if known.min() >= self.step:
+        step = float(np.median(usual))
+        if usual.min() >= self.step:
             problem = f"rows are {step / 60:g} min apart, no finer ones"
             raise SettingsError(self.where, problem, f"drop {Argument('resample')}")
         self.usual[~np.isfinite(self.usual)] = step

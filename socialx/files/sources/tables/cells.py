@@ -190,8 +190,8 @@ def find_separator(lines: Sequence[str]) -> str:
     best, score = ",", (0, 0)
     for mark in SEPARATORS:
         counts = Counter(len(_split(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
-        found = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
-        best, score = (mark, found) if found > score else (best, score)
+        widest = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
+        best, score = (mark, widest) if widest > score else (best, score)
     return best
 
 
@@ -294,7 +294,7 @@ class _Text:
             table = arrow.read_csv(pa.py_buffer(column + b"\n"), read, parse, convert)
             matrix = np.array(table.column(0).to_numpy()).reshape(len(lines), count)
             places = [text if text < numbers[0] else text - count + 1 for text in texts]
-            columns = [pa.array([row[place].decode().strip() for row in cells], pa.string()) for place in places]
+            columns = [pa.array([row[at].decode().strip() for row in cells], pa.string()) for at in places]
             return None if np.isinf(matrix).any() else (columns, matrix)
         return None
 
@@ -438,8 +438,8 @@ def as_texts(column: pa.Array) -> list[str]:
         whole = column.cast(pa.timestamp("s", kind.tz), safe=False).cast(pa.timestamp("s"))
         column = pc.strftime(whole, f"%Y-%m-%d %H:%M:%S{'Z' if kind.tz else ''}")
     elif pa.types.is_floating(kind):
-        known = (None if cell != cell else cell for cell in column.to_pylist())  # NaN
-        return ["" if cell is None else f"{cell:.0f}" if cell % 1 == 0 else repr(cell) for cell in known]
+        filled = (None if cell != cell else cell for cell in column.to_pylist())  # NaN
+        return ["" if cell is None else f"{cell:.0f}" if cell % 1 == 0 else repr(cell) for cell in filled]
     return ["" if cell is None else str(cell).strip() for cell in column.to_pylist()]
 
 
@@ -459,11 +459,11 @@ def _typed(
 
     def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
         wanted = [*dict.fromkeys((*texts, *numbers))]
-        places = [*map({column: place for place, column in enumerate(wanted)}.get, (*texts, *numbers))]
+        places = [*map({column: at for at, column in enumerate(wanted)}.get, (*texts, *numbers))]
         called, begin = [names[column] for column in numbers], first
         for batch in batches(wanted):
             name = lambda row, begin=begin: f"row {begin + row}"  # noqa: E731
-            columns = [batch.column(place) for place in places]
+            columns = [batch.column(at) for at in places]
             yield _rows(where, columns, len(texts), called, (spec.decimal, spec.thousands), name)
             begin += batch.num_rows
 
@@ -544,12 +544,12 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
 def _open_json(path: Path, spec: TableSpec) -> Table:
     """Open an object per line, or an array of objects; objects in objects have names such as ``flow.speed``."""
     names = [*dict.fromkeys(name for cells in islice(_objects(path, spec), 1000) for name in cells)]
-    known = {*names}
+    keys = {*names}
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         objects = _objects(path, spec)
         while part := [*islice(objects, OBJECTS)]:
-            if other := {name for cells in part for name in cells} - known:
+            if other := {name for cells in part for name in cells} - keys:
                 problem = f"some objects have the key {min(other)[:40]!a}, which the first ones do not have"
                 raise SocialxError(path, problem, "write null for it there, or remove it")
             yield from _strings([cells.get(names[c], "") for cells in part] for c in columns).to_batches()
@@ -583,7 +583,7 @@ def _loads(path: Path, called: str, text: str) -> Any:
 
 
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
-    """Return the cells of an object as texts, with those of objects in it; lists are empty."""
+    """Return the cells of an object as texts, with the cells of objects in it; lists are empty."""
     if not isinstance(row, dict):
         raise SocialxError(path, f"{called} is no object", "write an object with a time, a sensor and a reading")
     cells = dict[str, str]()

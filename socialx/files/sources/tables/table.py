@@ -75,8 +75,8 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
     where: object = ""
     for table, roles in _described(sources, spec):
         where, left_out = where or table.where, left_out | dict.fromkeys(roles.left_out)
-        each = 9 if len(roles.labels) > 1 else 22  # bytes of a reading with its part of the grid
-        _check_memory(table.where, (table.rows or 0) * roles.places.size * each + 2 * held)
+        size = 9 if len(roles.labels) > 1 else 22  # bytes of a reading with its part of the grid
+        _check_memory(table.where, (table.rows or 0) * roles.places.size * size + 2 * held)
         for rows in table.walk([*roles.texts.values()], roles.numbers):
             part = reader.part(rows, roles, table.where)
             parts += [part] if len(part.rows) else []
@@ -135,18 +135,18 @@ def _described(sources: Sequence[Source], spec: TableSpec) -> Iterator[tuple[Tab
 def _roles(table: Table, spec: TableSpec) -> _Roles:
     """Return the columns by role. Raises SettingsError for a column that is not there, or is there twice."""
     names, where = table.names, table.where
-    single = [name for name in (spec.seconds, spec.latitude, spec.longitude) if name]
+    single = filter(None, (spec.seconds, spec.latitude, spec.longitude))
     wanted = dict.fromkeys([*spec.time, *spec.sensor, *spec.lane, *spec.only, *spec.never, *single])
     values = [*spec.values.values(), *([spec.weights] if spec.weights and FLOW not in spec.values else [])]
     taken = {column for column, name in enumerate(names) if name in wanted or name in spec.drop}
-    found = [_labels(names, form, taken, {*values}, where) for form in values]
+    labelled = [_labels(names, form, taken, {*values}, where) for form in values]
     lacking = [name for name in wanted if name not in names]
-    lacking += [form for form, columns in zip(values, found, strict=True) if not columns]
+    lacking += [form for form, columns in zip(values, labelled, strict=True) if not columns]
     if lacking:
         choice = sample([ascii(name)[1:-1] for name in names], 12)
         raise SettingsError(where, f"there is no column {lacking[0][:80]!a}", f"choose of {choice}")
-    labels = [*dict.fromkeys(label for columns in found for label in columns)]
-    used = [columns.get(label, -1) for label in labels for columns in found]
+    labels = [*dict.fromkeys(label for columns in labelled for label in columns)]
+    used = [columns.get(label, -1) for label in labels for columns in labelled]
     numbers = [*dict.fromkeys(column for column in used if column >= 0)]
     twice = [name for name in wanted if names.count(name) > 1]
     if twice or len(numbers) < len(used) - used.count(-1):
@@ -155,8 +155,8 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
     if copies := renamed_copies([sensor for sensor, _, _ in labels if sensor]):
         helps = f"leave it out with {Argument('drop', copies[0])}, or rename it if it is another sensor"
         raise SettingsError(where, f"the columns name sensors more than once ({sample(copies)})", helps)
-    place = {column: index for index, column in enumerate(numbers)} | {-1: -1}
-    places = np.array([place[column] for column in used], np.int64).reshape(len(labels), len(found))
+    position = {column: index for index, column in enumerate(numbers)} | {-1: -1}
+    places = np.array([position[column] for column in used], np.int64).reshape(len(labels), len(labelled))
     taken = {*taken, *numbers}
     rest = [name for column, name in enumerate(names) if column not in taken and name]
     return _Roles({name: names.index(name) for name in wanted}, labels, numbers, places, rest)
@@ -165,7 +165,7 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
 def _labels(
     names: Sequence[str], form: str, taken: set[int], forms: set[str], where: object
 ) -> dict[tuple[str, str, str], int]:
-    """Return the columns of a name or pattern, by what their names say; those of another one's name are left out."""
+    """Return the columns of a name or pattern, by what their names say, without the columns of another name."""
     columns = dict[tuple[str, str, str], int]()
     for column, name in enumerate(names):
         if name != form and (column in taken or name in forms):
@@ -308,8 +308,8 @@ class _Reader:
         codes = np.empty((len(pairs), len(piece.roles.labels)), np.int32)
         for at, pair in enumerate(pairs.tolist()):
             sensor, lane = sensors[pair // len(lanes)], lanes[pair % len(lanes)]
-            for column, (named, own, _) in enumerate(piece.roles.labels):
-                key = "-".join(filter(None, (sensor, named))) or alone, "-".join(filter(None, (lane, own)))
+            for column, (named, numbered, _) in enumerate(piece.roles.labels):
+                key = "-".join(filter(None, (sensor, named))) or alone, "-".join(filter(None, (lane, numbered)))
                 codes[at, column] = self.keys.setdefault(key, len(self.keys))
         if spec.latitude:
             for number, first in zip(*np.unique(rows, return_index=True), strict=True):
@@ -424,11 +424,13 @@ def _clock(
                 first[rows] = utc[seconds[rows].tobytes()][0]
             _set_times(parts, first[::-1] if backward else first)
             return "UTC", [next(iter(utc.values()))[1]]
-    what = "say the right" if spec.zone else "keep both hours with"
-    helps = f"{what} {Argument('timezone', None if spec.zone else 'ZONE')}"
+    advice = "say the right" if spec.zone else "keep both hours with"
+    helps = f"{advice} {Argument('timezone', None if spec.zone else 'ZONE')}"
     mine = seconds[keys == keys[0]]
-    if len(_backs(mine)) == np.count_nonzero(np.diff(mine) <= 0) and (found := repeated_hour(mine, str(where), helps)):
-        raise found[1]
+    if len(_backs(mine)) == np.count_nonzero(np.diff(mine) <= 0) and (
+        refused := repeated_hour(mine, str(where), helps)
+    ):
+        raise refused[1]
     return spec.zone or None, []
 
 
@@ -539,7 +541,7 @@ def _rows_at(
     conflict: _Conflict, keys: list[tuple[str, str]], sources: Sequence[Source], spec: TableSpec
 ) -> list[tuple[str, dict[str, str]]]:
     """Return (name, cells by column) of the first two rows with a sensor's time."""
-    found, reader = list[tuple[str, dict[str, str]]](), _Reader(spec)
+    pairs, reader = list[tuple[str, dict[str, str]]](), _Reader(spec)
     reader.keys = {key: number for number, key in enumerate(keys)}
     for table, roles in _described(sources, spec):
         others = {*range(len(table.names))} - {*roles.texts.values(), *roles.numbers}
@@ -550,10 +552,10 @@ def _rows_at(
             for row in part.rows[(near & (part.codes == conflict.key)).any(axis=1)].tolist():
                 columns = zip(looked, rows.texts, strict=True)
                 cells = {table.names[c]: as_texts(column.slice(row, 1))[0] for c, column in columns}
-                found.append((rows.name(row), cells))
-            if len(found) > 1:
-                return found[:2]
-    return found
+                pairs.append((rows.name(row), cells))
+            if len(pairs) > 1:
+                return pairs[:2]
+    return pairs
 
 
 # Lanes.
