@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -93,6 +94,10 @@ def test_what_an_array_leaves_open_is_asked(tmp_path: Path) -> None:
         assert done.exit_code != 0
         assert asked in done.stderr
     works(*words, "--units", "mph", "--first-time", "2012-03-01 00:00", "--freq", "5min")
+    for name in ("a", "b"):
+        line = works("convert", "auto", tmp_path / f"{name}.npy").stdout.splitlines()[-1]
+        told = shlex.split(line.partition("socialx ")[2].replace("YYYY-MM-DD HH:MM:SS", "2012-03-01 00:00:00"))
+        works(*told[:-4], "--without-positions", "--output-h5", tmp_path / f"{name}.h5")
     output = tmp_path / "p.h5"
     for channel in (None, "1", "speed", "speed=7", "speed=0,speed=1", "lorries=0"):
         given = {**CLOCK, "channel": channel}

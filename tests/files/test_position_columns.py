@@ -274,8 +274,8 @@ def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
     words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", tmp_path / "at.csv", "--output-h5")
     write_places(tmp_path, "\n".join(["Querschnitt,Spur,start_lat,start_lon", *rows]))
     done = run(*words, tmp_path / "a.h5")
-    line = "the sensors are those of its column Querschnitt, their positions those of start_lat and start_lon"
-    assert line in " ".join(done.stderr.split())
+    assert "Querschnitt" in done.stderr
+    assert "start_lat and start_lon" in done.stderr
     write_places(tmp_path, "\n".join(["sensor_id,Spur,latitude,longitude", *rows]))
     done = run(*words, tmp_path / "b.h5")
     assert done.exit_code == 0

@@ -231,8 +231,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    closer = "closer than the 5 min between snapshots. Try: move each to a whole step with --round-times"
-    refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
+    refusal(lambda: convert(write(tmp_path / "in", snapshots)), "5 min", "--round-times")
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
     assert "5 min" in told(done)
@@ -261,8 +260,7 @@ def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
     (data / "settings.json").write_text("{}")
     file, done = convert(data)
     assert values(file) == SPEEDS
-    left = "left out, without readings of lanes: 2024-01-31_03/VDLiveList.json, in/settings.json"
-    assert left in told(done)
+    assert "2024-01-31_03/VDLiveList.json, in/settings.json" in told(done)
 
 
 BOMB = (
@@ -303,8 +301,7 @@ def test_a_file_that_is_too_large_or_cannot_be_unpacked(tmp_path: Path, monkeypa
 
 def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
     places = [PLACES[0], {"VDID": IDS[1], "PositionLat": 0, "PositionLon": "0"}]
-    lacking = f"no position for 1 of 2 sensors of the data ({IDS[1]})"
-    refusal(lambda: convert(write(tmp_path / "in", places=places)), lacking)
+    refusal(lambda: convert(write(tmp_path / "in", places=places)), f"({IDS[1]})")
     (tmp_path / "in/2024-01-31_00/VDList.json").write_text(as_json("", "VDs", PLACES))  # an earlier list knows it
     file, _ = convert(tmp_path / "in")
     assert values(file) == SPEEDS
@@ -326,7 +323,7 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: 
 def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/VDList.json").write_text(as_json("", "VDs", PLACES))
-    lacking = "there are no readings of lanes in it. Try: name a file VDLiveList, or a folder or zip of them"
+    lacking = "VDLiveList"
     refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
     none = write(tmp_path / "none", [[], []])
     refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), lacking)
