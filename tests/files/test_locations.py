@@ -94,21 +94,10 @@ def test_spellings_of_one_id(tmp_path: Path, spelling: str) -> None:
     assert join(("400001",), read_locations(path), path, static=False).latitude.tolist() == [34]
 
 
-def test_texts_are_matched_as_text(tmp_path: Path) -> None:
-    path = places(tmp_path / "meta.csv", "VD-01,34,-118\nVD-1,35,-119\n1e3,36,-119\n")
-    assert join(("VD-1", "VD-01", "1e3"), read_locations(path), path, static=False).latitude.tolist() == [35, 34, 36]
-
-
 @given(st.integers(0, 10**12), st.integers(0, 5), st.integers(0, 3), st.booleans())
 def test_an_integer_has_one_key(number: int, leading: int, trailing: int, point: bool) -> None:
     text = "0" * leading + str(number) + ("." + "0" * trailing if point else "")
     assert match_key(text) == match_key(str(number)) == number
-
-
-@given(st.text(max_size=8), st.text(max_size=8))
-def test_different_ids_have_different_keys(one: str, other: str) -> None:
-    if match_key(one) == match_key(other) and one.strip() != other.strip():
-        assert float(one) == float(other)
 
 
 BAD = {
@@ -206,17 +195,6 @@ def test_ids_are_written_as_tables_are(tmp_path: Path) -> None:
 def test_the_index_of_metr_la(tmp_path: Path) -> None:
     assert index_ids(write_locations(tmp_path / "meta.csv")) == dict(enumerate(IDS))
     assert index_ids(places(tmp_path / "a.csv", "ID,Index,lat,lon\n7,01,1,2\n8,0,1,2\n7,1,1,2\n")) == {1: "7", 0: "8"}
-
-
-@pytest.mark.parametrize(
-    "content", ["sensor_id,latitude,longitude\n1,34,-118\n", "1,34,-118\n", "index,cost\n0,1\n", "", "\xff\x00"]
-)
-def test_other_files_have_no_index(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "meta.csv"
-    path.write_bytes(content.encode("latin-1"))
-    assert index_ids(path) == {}
-    assert index_ids(tmp_path) == {}
-    assert index_ids(tmp_path / "gone") == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from socialx.files.sources.positions.locations import index_ids, join, match_ids, read_locations
+from socialx.files.sources.positions.locations import join, match_ids, read_locations
 from socialx.files.sources.positions.neighbours import read_distances
 from tests import frames
 from tests.commands import socialx as run
@@ -106,11 +106,6 @@ def test_a_cell_may_be_a_point(case: str, tmp_path: Path) -> None:
     assert "iu_ac" in note
 
 
-def test_a_point_of_whole_degrees_stands_beside_others(tmp_path: Path) -> None:
-    path = write_places(tmp_path, "id;lanes;at\n101;2, 3;48, 11.5\n102;2, 3;48.2, 12\n103;2, 3;48, 12\n")
-    assert found(path, IDS) == {"101": (48.0, 11.5), "102": (48.2, 12.0), "103": (48.0, 12.0)}
-
-
 def test_the_only_order_that_is_on_earth(tmp_path: Path) -> None:
     path = write_places(tmp_path, "id;at\n1;-118.31, 34.15\n2;-118.32, 34.16\n")
     assert found(path, ("1", "2")) == {"1": (34.15, -118.31), "2": (34.16, -118.32)}
@@ -164,21 +159,6 @@ def test_a_column_with_nearly_as_many_sensors_is_asked(tmp_path: Path) -> None:
     assert found(path, ids)["29"] == (48.02, 11.02)
 
 
-def test_places_of_a_picture_are_no_degrees(tmp_path: Path) -> None:
-    path = write_places(tmp_path, "id,x,y,lat,lon\n1,3.5,4.5,5820000,385000\n2,3.6,4.7,5820010,385010\n")
-    refusal(lambda: found(path), "latitude '5820000'", "projected coordinates")
-
-
-def test_a_column_of_more_sensors_wins_over_a_name(tmp_path: Path) -> None:
-    path = write_places(tmp_path, "sensor_id,Knoten,lat,lon\nA,s1,52.1,13.1\nB,S2 ,52.2,13.2\nS1,C,52.3,13.3\n")
-    assert found(path, ("S1", "S2")) == {"s1": (52.1, 13.1), "S2": (52.2, 13.2), "C": (52.3, 13.3)}
-
-
-def test_a_county_is_no_station_of_many_sensors(tmp_path: Path) -> None:
-    path = write_places(tmp_path, "county,name,lat,lon\n116,A,48.1,11.1\n116,B,48.2,11.2\n")
-    refusal(lambda: found(path, ("116-04379", "116-04380")), "line 3")
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_row_number_is_no_sensor(first: int, tmp_path: Path) -> None:
     rows = [f"{first + n},a{n},{48 + n / 10},{11 + n / 10}" for n in range(4)]
@@ -186,12 +166,6 @@ def test_a_row_number_is_no_sensor(first: int, tmp_path: Path) -> None:
     ids = tuple(str(first + n) for n in range(4))
     refusal(lambda: found(path, ids), "OBJECTID", "rename the column")
     assert found(path, ("a0", "a3"))["a3"] == (48.3, 11.3)
-
-
-def test_a_category_is_no_sensor(tmp_path: Path) -> None:
-    path = write_places(tmp_path, "comment,zone,lat,lon\nx,1,48.1,11.1\ny,2,48.2,11.2\nz,2,48.3,11.3\n")
-    refusal(lambda: found(path, tuple("123456")), "line 4")
-    refusal(lambda: found(path, ()), "comment")
 
 
 @pytest.mark.parametrize("header", ["site,arm,lat,lon", "arm,site,lat,lon", "site,lat,lon"])
@@ -293,13 +267,6 @@ def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
     path = write_places(tmp_path, "\n".join([header, *rows]))
     assert found(path) == PLACES
     refusal(lambda: found(path, ()), "SEGMENT_ID")
-
-
-def test_an_index_is_found_beside_any_names(tmp_path: Path) -> None:
-    rows = "0,7,48.1,11.1\n1,9,,\n2,8,0,0\n"
-    path = write_places(tmp_path, f"index,tmsNumber,PositionLat,PositionLon\n{rows}")
-    assert index_ids(path) == {0: "7", 1: "9", 2: "8"}
-    assert found(path) == {"7": (48.1, 11.1)}
 
 
 @pytest.mark.parametrize("spelt", ["{:03}", "{}.0", "{}"])

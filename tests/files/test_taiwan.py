@@ -219,14 +219,6 @@ def test_a_detector_that_stands_still_since_long_ago_is_left_out(tmp_path: Path)
     assert "(OLD)" in told(done)
 
 
-def test_a_clock_that_is_ahead_makes_no_row(tmp_path: Path) -> None:
-    snapshots = [[detector(f"V{n}", time, lane(0, 50, 1, 1)) for n in range(200)] for time in TIMES]
-    snapshots[1][7]["DataCollectTime"] = "2099-01-01T00:00:00+08:00"
-    file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
-    assert file["data/features"].shape[:2] == (3, 200)
-    assert "(V7)" in told(done)
-
-
 def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
@@ -237,12 +229,6 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     assert "5 min" in told(done)
 
 
-def test_two_readings_in_a_step_are_refused(tmp_path: Path) -> None:
-    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
-    write(tmp_path / "in", [*snapshots, two("2024-01-31T00:05:40+08:00", 80.0)])
-    refusal(lambda: convert(tmp_path / "in", round_times=True, freq="5min"), "300 s puts")
-
-
 def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for entries in snapshots:
@@ -251,16 +237,6 @@ def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
     file, done = convert(write(tmp_path / "in", snapshots))
     assert [row[0] for row in values(file)] == [65.0, 65.5, 66.0]
     assert "combined" in told(done)
-
-
-def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
-    data = write(tmp_path / "in", [*SNAPSHOTS, []])
-    for number in range(150):  # more folders than files are looked at
-        (data / f"2024-02-01_{number:03}").mkdir()
-    (data / "settings.json").write_text("{}")
-    file, done = convert(data)
-    assert values(file) == SPEEDS
-    assert "2024-01-31_03/VDLiveList.json, in/settings.json" in told(done)
 
 
 BOMB = (
