@@ -1,6 +1,6 @@
-"""Open any table as rows of texts and numbers: text, JSON, Parquet, a workbook, a frame of pandas or Arrow.
+"""Open any table as rows with texts and numbers: text, JSON, Parquet, a workbook, a pandas frame or an Arrow table.
 
-t rows of a piece, K columns of numbers.
+t rows in a piece, K number columns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAKE_AGAIN = "make the file again"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of a table: columns of texts or times, and numbers float32 [t,K]; name: returns ``line 7`` for a row."""
+    """Table rows: columns with texts or times, and numbers float32 [t,K]; name: returns ``line 7`` for a row."""
 
     texts: list[pa.Array]
     numbers: np.ndarray
@@ -59,9 +59,9 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An opened table: ``where`` in messages, the names of its columns, and about how many rows it has, if known.
+    """An opened table: ``where`` in messages, its column names, and about how many rows it has, if known.
 
-    walk: takes the indices of columns of texts and of numbers, and yields Rows.
+    walk: takes column indices for texts and for numbers, and yields Rows.
     """
 
     where: Any
@@ -72,9 +72,9 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The first rows of a table as texts, at most 2,000, by which a description is proposed.
+    """A table's first rows as texts, at most 2,000, by which a description is proposed.
 
-    kind: text, json, parquet, excel or frame.  lines, tail: of a text as it is written, the first ones (with those
+    kind: text, json, parquet, excel or frame.  lines, tail: a text as written, the first lines (with those
     above the header) and, unless packed, the last ten.
     """
 
@@ -89,7 +89,7 @@ class Sample:
 
 
 def table_kind(source: Source) -> str:
-    """Return text, json, parquet, excel or frame. Raises SocialxError for a folder, and for a file of another kind."""
+    """Return text, json, parquet, excel or frame. Raises SocialxError for a folder, and for another kind."""
     if not isinstance(source, Path):
         return "frame"
     head = read_head(source, "name a file with a table")
@@ -103,7 +103,7 @@ def table_kind(source: Source) -> str:
 
 
 def open_tables(source: Source, spec: TableSpec) -> list[Table]:
-    """Return the tables of a file or frame: one, or one for each sheet of a workbook. Raises SocialxError for none."""
+    """Return the tables in a file or frame: one, or one for each sheet in a workbook. Raises SocialxError for none."""
     kind = table_kind(source)
     if kind == "excel":
         sheets = read_workbook(source)
@@ -115,7 +115,7 @@ def open_tables(source: Source, spec: TableSpec) -> list[Table]:
 
 
 def sample(source: Source, spec: TableSpec | None = None) -> Sample:
-    """Return the first rows of a file or frame; spec: how its text is written, where that is known already."""
+    """Return the first rows in a file or frame; spec: how its text is written, where that is known already."""
     kind, spec = table_kind(source), spec or TableSpec({"flow": "-"}, ("-",))
     if kind == "text":
         text = _open_text(source, spec)
@@ -153,7 +153,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def find_encoding(path: Path) -> str:
-    """Return the encoding of a text by its beginning. Raises SocialxError where none fits."""
+    """Return a text's encoding by its beginning. Raises SocialxError where none fits."""
     with _reading(path), unpack(path) as stream:
         begin = stream.read(PIECE_BYTES)
     if begin.startswith(UTF16):
@@ -168,7 +168,7 @@ def find_encoding(path: Path) -> str:
 
 
 def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (number of the first line, whole lines in UTF-8), about 4 MiB at once. Raises SocialxError for an endless
+    """Yield (first line number, whole lines in UTF-8), about 4 MiB at once. Raises SocialxError for an endless
     line, for many blank ones, and for a damaged file.
     """
     with _reading(path), unpack(path) as stream:
@@ -186,7 +186,7 @@ def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    """Return the sign by which most of the lines have equally many cells, a comma if there is none."""
+    """Return the sign by which most lines have equally many cells, a comma if there is none."""
     best, score = ",", (0, 0)
     for mark in SEPARATORS:
         counts = Counter(len(_split(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
@@ -204,7 +204,7 @@ def _split(line: str, mark: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """A text: its separator, names of columns, first lines, the number of the line with the first row, and rows."""
+    """A text: its separator, column names, first lines, the first row's line number, and rows."""
 
     path: Path
     spec: TableSpec
@@ -225,7 +225,7 @@ class _Text:
                 bar.advance(len(whole))
 
     def tail(self) -> list[str]:
-        """Return the last filled lines; none of a text that is packed, or in which a letter takes two bytes."""
+        """Return the last filled lines; none for a packed text, or one in which a letter takes two bytes."""
         if self.rows is None or self.encoding == "utf-16":
             return []
         with self.path.open("rb") as file:
@@ -234,7 +234,7 @@ class _Text:
         return [line for line in lines if line.strip()][-TAIL_LINES:]
 
     def _parse(self, piece: bytes, line: int, texts: Sequence[int], numbers: Sequence[int]) -> Rows:
-        """Return the rows of whole lines: by Arrow, with numbers as such, else as texts, else row by row."""
+        """Return the rows in whole lines: by Arrow, with numbers as such, else as texts, else row by row."""
         import pyarrow as pa
 
         signs, name = (self.spec.decimal, self.spec.thousands), partial(self._line, piece, line)
@@ -272,7 +272,7 @@ class _Text:
     def _wide(
         self, piece: bytes, texts: Sequence[int], numbers: Sequence[int]
     ) -> tuple[list[pa.Array], np.ndarray] | None:
-        """Return the columns of many numbers side by side, parsed as one long column; None for other tables."""
+        """Return many number columns side by side, parsed as one long column; None for other tables."""
         import pyarrow as pa
         from pyarrow import csv as arrow
 
@@ -299,7 +299,7 @@ class _Text:
         return None
 
     def _by_row(self, piece: bytes, line: int, wanted: Sequence[int]) -> tuple[list[int], list[list[str]]]:
-        """Return the line of each row, and the cells by column. Raises for a row with other than the usual cells."""
+        """Return each row's line, and the cells by column. Raises for a row with other than the usual cells."""
         columns: list[list[str]] = [[] for _ in wanted]
         left_out = [(self.names.index(name), {*text.split(EITHER)}) for name, text in self.spec.never.items()]
         lines = list[int]()
@@ -376,7 +376,7 @@ def _rows(
 
 
 def as_matrix(columns: Sequence[pa.Array], decimal: str = ".", thousands: str = "") -> np.ndarray:
-    """Return columns of numbers, or of texts that say them, as float32 [t,K] with NaN. Raises _WrongCell."""
+    """Return columns with numbers, or with texts that say them, as float32 [t,K] with NaN. Raises _WrongCell."""
     import pyarrow as pa
 
     if not columns:
@@ -418,7 +418,7 @@ def _as_numbers(column: pa.Array, index: int, decimal: str, thousands: str) -> p
 
 
 def distinct(column: pa.Array) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts of a column of any type, and for each row the number of its text, int64 [t]."""
+    """Return a column's distinct texts, and each row's text number, int64 [t]."""
     import pyarrow as pa
 
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -427,7 +427,7 @@ def distinct(column: pa.Array) -> tuple[list[str], np.ndarray]:
 
 
 def as_texts(column: pa.Array) -> list[str]:
-    """Return the cells of any type as texts: times in ISO 8601, whole numbers without decimals, nothing as ""."""
+    """Return cells in any type as texts: times in ISO 8601, whole numbers without decimals, nothing as ""."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -454,7 +454,7 @@ def _typed(
     rows: float | None = None,
     first: int = 1,
 ) -> Table:
-    """Return a table of batches; batches: returns these with the columns of the given indices, in their order."""
+    """Return a table in batches; batches: returns these with the given column indices, in their order."""
     names = [*spec.names, *names[len(spec.names) :]]
 
     def walk(texts: Sequence[int], numbers: Sequence[int]) -> Iterator[Rows]:
@@ -483,7 +483,7 @@ def _open_frame(frame: Source, spec: TableSpec) -> Table:
 
 
 def _names(schema: pa.Schema) -> list[str]:
-    """Return the names of columns; an unnamed index of pandas is time or sensor, and has none where it counts rows."""
+    """Return column names; an unnamed pandas index is time or sensor, and has none where it counts rows."""
     import pyarrow as pa
 
     def called(field: pa.Field) -> str:
@@ -495,7 +495,7 @@ def _names(schema: pa.Schema) -> list[str]:
 
 
 def as_arrow(frame: Any) -> pa.Table:
-    """Return a frame of pandas with its index, or a table of Arrow, as such. Raises SocialxError for odd cells."""
+    """Return a pandas frame with its index, or an Arrow table, as such. Raises SocialxError for odd cells."""
     import pandas as pd
     import pyarrow as pa
 
@@ -542,7 +542,7 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
 
 
 def _open_json(path: Path, spec: TableSpec) -> Table:
-    """Open an object per line, or an array of objects; objects in objects have names such as ``flow.speed``."""
+    """Open an object per line, or an array with objects; objects in objects have names such as ``flow.speed``."""
     names = [*dict.fromkeys(name for cells in islice(_objects(path, spec), 1000) for name in cells)]
     keys = {*names}
 
@@ -558,7 +558,7 @@ def _open_json(path: Path, spec: TableSpec) -> Table:
 
 
 def _objects(path: Path, spec: TableSpec) -> Iterator[dict[str, str]]:
-    """Yield the cells of each object by key. Raises SocialxError for what is no JSON of objects."""
+    """Yield each object's cells by key. Raises SocialxError for what is no JSON with objects."""
     number, size, whole = 0, 0, list[str]()
     for line, piece in _pieces(path, spec.encoding or find_encoding(path)):
         text, size = piece.decode("utf-8", "replace"), size + len(piece)
@@ -583,7 +583,7 @@ def _loads(path: Path, called: str, text: str) -> Any:
 
 
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
-    """Return the cells of an object as texts, with the cells of objects in it; lists are empty."""
+    """Return an object's cells as texts, with the cells in inner objects; lists are empty."""
     if not isinstance(row, dict):
         raise SocialxError(path, f"{called} is no object", "write an object with a time, a sensor and a reading")
     cells = dict[str, str]()
@@ -604,7 +604,7 @@ def _open_sheet(where: object, rows: list[list[str]], spec: TableSpec) -> Table:
 
 
 def read_workbook(path: Path) -> dict[str, list[list[str]]]:
-    """Return equally long rows of texts by the name of a sheet; the only sheet is called "". Raises SocialxError."""
+    """Return equally long rows with texts by sheet name; the only sheet is called "". Raises SocialxError."""
     try:
         from openpyxl import load_workbook  # type: ignore[import-untyped]
 

@@ -1,4 +1,4 @@
-"""The format of tables: their description comes from a file, from options, or from what their head proves."""
+"""The format for tables: their description comes from a file, from options, or from what their head proves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
 
 
 def _recognise(head: FileHead) -> str | None:
-    """Return the columns of the first table of a file, folder or zip; None for none, and raise for a foreign file."""
+    """Return the first table's columns in a file, folder or zip; None for none, and raise for a foreign file."""
     if head.kind in ("hdf5", "npy"):
         return None
     files = table_files(head)
@@ -60,7 +60,7 @@ def table_files(head: FileHead) -> list[Path]:
 def describe(request: ConvertOptions) -> tuple[TableSpec, tuple[Message, ...]]:
     """Return what the tables hold, and the questions that keep it from being proved.
 
-    A file of the user, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
+    The user's file, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
     """
     return _describe(request, _sources(request)[0])
 
@@ -103,7 +103,7 @@ def _with_options(described: TableSpec, request: ConvertOptions) -> TableSpec:
 
 
 def _with_features(request: ConvertOptions, first: cells.Sample) -> ConvertOptions:
-    """Return the options with the columns of what the file to extend measures."""
+    """Return the options with the columns for what the file to extend measures."""
     features = request.known_features
     columns = [[name for name in first.names if words.quantity(name) == feature] for feature in features]
     if request.channel is None and features and all(len(names) == 1 for names in columns):
@@ -122,7 +122,7 @@ def _refuse_other_quantity(request: ConvertOptions, described: TableSpec) -> Non
 
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
-    """Return whether a table with columns ``names`` is as described; ids: the sensors of the file."""
+    """Return whether a table with columns ``names`` is as described; ids: the file's sensors."""
     texts = (described.time, described.sensor, described.lane, described.only, described.never)
     wanted = {name for part in texts for name in part} | {described.seconds, described.latitude} - {""}
     labels = [[spec.read_name(form, name) for name in names] for form in described.values.values()]
@@ -132,8 +132,8 @@ def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> boo
 
 
 def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
-    """Return the ids of the sensors that are known: of the file to extend, or of the table of positions, whose column
-    of ids holds most of the texts in the ``first`` rows.
+    """Return the known sensor ids: in the file to extend, or in the position table, whose id column holds most texts in
+    the ``first`` rows.
     """
     if request.known_ids or request.meta_csv is None or request.meta_csv in (request.data, *request.more):
         return frozenset(request.known_ids)
@@ -142,7 +142,7 @@ def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
 
 
 def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
-    """Return the frame or the files to read, and tables of positions among several files."""
+    """Return the frame or the files to read, and position tables among several files."""
     if request.frame is not None:
         return [request.frame], []
     paths = [path for head in (request.head, *map(read_head, request.more)) for path in table_files(head)]
@@ -153,7 +153,7 @@ def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
 
 
 def _are_locations(path: Path) -> bool:
-    """Return whether a file is a table of positions."""
+    """Return whether a file is a position table."""
     try:
         return bool(read_locations(path))
     except SocialxError:
@@ -175,7 +175,7 @@ def _read(request: ConvertOptions) -> Contents:
 def as_contents(
     grid: Grid, described: TableSpec, request: ConvertOptions, sources: Iterable[Any] = (), aside: Sequence[Path] = ()
 ) -> Contents:
-    """Return a grid as contents with one block; sources: the files read, aside: tables of positions.
+    """Return a grid as contents with one block; sources: the files read, aside: position tables.
 
     Raises SocialxError for ids that spell one sensor in two ways.
     """

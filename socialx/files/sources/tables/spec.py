@@ -1,4 +1,4 @@
-"""The description of a table, and the grid of readings that a described table holds.
+"""A table's description, and the grid with the readings that a described table holds.
 
 T times, N sensors, F features.
 """
@@ -123,12 +123,12 @@ class TableSpec:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features in the order of ``values``."""
+        """The features in ``values``, in order."""
         return tuple(self.values)
 
     def codes(self, feature: str) -> tuple[float, ...]:
-        """Return the numbers for a missing reading of a feature: as described, else 0 for speed. Among several features
-        0 is a reading of all but speed.
+        """Return a feature's numbers for a missing reading: as described, else 0 for speed. Among several features 0 is
+        a reading for all but speed.
         """
         if self.missing is None:
             return (0.0,) if feature == SPEED else ()
@@ -156,7 +156,7 @@ class Grid:
     """Readings float32 [T,N,F] at increasing times, seconds int64 [T], NaN where there is none.
 
     zone: UTC where the times say how far they are from UTC, else the described zone; None if unknown.
-    lanes: the names of lanes by sensor, where lanes are combined.  positions: latitude and longitude by id.
+    lanes: lane names by sensor, where lanes are combined.  positions: latitude and longitude by id.
     missing: a number in ``values`` that stands for no reading too, as it was written.
     """
 
@@ -173,7 +173,7 @@ class Grid:
 
 @cache
 def check_pattern(form: str) -> frozenset[str]:
-    """Return the names of the groups of a pattern; none for the name of a column. Raises SettingsError for a pattern
+    """Return a pattern's group names; none for a column's name. Raises SettingsError for a pattern
     that is long, or has other parts than literals and groups.
     """
     if "(?P<" not in form:
@@ -234,7 +234,7 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
 
 
 def _checked(where: object, one: Field[Any], value: Any) -> Any:
-    """Return a value of a file in the type of its field. Raises SettingsError for another type."""
+    """Return a file's value in its field's type. Raises SettingsError for another type."""
     kind, several = str(one.type).partition("[")[0].partition(" ")[0], value if isinstance(value, list) else [value]
     if value is None and "None" in str(one.type):
         return None

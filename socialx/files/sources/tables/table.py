@@ -1,6 +1,6 @@
-"""Read described tables as a grid of readings.
+"""Read described tables as a grid with readings.
 
-T times, N sensors, M sensors with a lane each, F features; t rows of a piece, K labels: what the name of a column says.
+T times, N sensors, M sensors with a lane each, F features; t rows in a piece, K labels: what a column's name says.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ Words = tuple[list[str], np.ndarray]  # distinct texts, and for each row the num
 
 @dataclass(frozen=True, eq=False)
 class _Roles:
-    """The columns of a table by role: of texts by name, of numbers, and for each of K labels (sensor, lane, time) the
-    places of F features among the numbers, int64 [K,F], -1 where a label lacks one.
+    """A table's columns by role: texts by name, numbers, and where the F features of a label are among the numbers.
+
+    places: int64 [K,F], -1 where one of the K labels (sensor, lane, time) lacks a feature.
     """
 
     texts: dict[str, int]
@@ -54,8 +55,8 @@ class _Roles:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Readings of a piece: seconds [t,K] or [t,1], numbers of sensors [t,K], [t,1] or [1,K], values float32 [t,K,F],
-    and the numbers of the rows in the piece, int64 [t].
+    """A piece's readings: seconds [t,K] or [t,1], sensor numbers [t,K], [t,1] or [1,K], values float32 [t,K,F],
+    and row numbers in the piece, int64 [t].
     """
 
     seconds: np.ndarray
@@ -108,7 +109,7 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
 
 
 def fits(spec: TableSpec, names: Sequence[str]) -> bool:
-    """Return whether a table with columns of these names has all that ``spec`` describes."""
+    """Return whether a table with these column names has all that ``spec`` describes."""
     try:
         _roles(Table("", list(names), lambda texts, numbers: iter(())), spec)
     except SettingsError:
@@ -117,7 +118,7 @@ def fits(spec: TableSpec, names: Sequence[str]) -> bool:
 
 
 def _described(sources: Sequence[Source], spec: TableSpec) -> Iterator[tuple[Table, _Roles]]:
-    """Yield the tables with their columns by role; sheets of a workbook that lack columns are left out."""
+    """Yield the tables with their columns by role; sheets in a workbook that lack columns are left out."""
     for source in sources:
         refused, count = SocialxError(source, "the workbook holds no cells", "name another file"), 0
         for table in open_tables(source, spec):
@@ -165,7 +166,7 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
 def _labels(
     names: Sequence[str], form: str, taken: set[int], forms: set[str], where: object
 ) -> dict[tuple[str, str, str], int]:
-    """Return the columns of a name or pattern, by what their names say, without the columns of another name."""
+    """Return the columns for a name or pattern, by what their names say, without another name's columns."""
     columns = dict[tuple[str, str, str], int]()
     for column, name in enumerate(names):
         if name != form and (column in taken or name in forms):
@@ -193,7 +194,7 @@ def _check_memory(where: object, need: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """The rows that are kept: texts of columns by name, how many rows, and the name of a row for messages."""
+    """The rows that are kept: column texts by name, how many rows, and a row's name for messages."""
 
     words: dict[str, Words]
     count: int
@@ -202,7 +203,7 @@ class _Piece:
     name: Callable[[int], str]
 
     def joined(self, names: Sequence[str], mark: str) -> Words:
-        """Return the distinct texts of joined columns that occur, and for each row the number of its text."""
+        """Return the distinct texts in joined columns that occur, and each row's text number."""
         texts, codes = [""], np.zeros(self.count, np.int64)
         for name in names:
             more, others = self.words[name]
@@ -216,7 +217,7 @@ class _Piece:
 
 
 class _Reader:
-    """What is read so far. keys: the number of each (sensor, lane); utc: whether times say their distance from UTC."""
+    """What is read so far. keys: a number for each (sensor, lane); utc: whether times say their distance from UTC."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec, self.rows = spec, 0
@@ -225,7 +226,7 @@ class _Reader:
         self.utc: bool | None = None
 
     def part(self, rows: Rows, roles: _Roles, where: object) -> _Part:
-        """Return the readings of the rows that are kept."""
+        """Return the readings in the rows that are kept."""
         spec, numbers = self.spec, rows.numbers
         words = {name: distinct(column) for name, column in zip(roles.texts, rows.texts, strict=True)}
         kept = np.ones(len(numbers), bool)
@@ -257,7 +258,7 @@ class _Reader:
         return part
 
     def _seconds(self, piece: _Piece) -> np.ndarray:
-        """Return times in seconds since 1970, int64 [t,1], or [t,K] where the names of columns say times too."""
+        """Return times in seconds since 1970, int64 [t,1], or [t,K] where column names say times too."""
         spec, labels = self.spec, [time for _, _, time in piece.roles.labels]
         if not spec.form and len(spec.time) > 1:
             texts, codes = piece.words[spec.time[0]]
@@ -296,7 +297,7 @@ class _Reader:
         return seconds + spec.shift_s
 
     def _codes(self, piece: _Piece) -> np.ndarray:
-        """Return the numbers of sensors with a lane, int32 [t,K], or [1,K] where all rows have the same ones."""
+        """Return numbers for sensors with a lane, int32 [t,K], or [1,K] where all rows have the same ones."""
         spec, where = self.spec, piece.where
         sensors, rows = piece.joined(spec.sensor, "-")
         lanes, row_lanes = piece.joined(spec.lane, "-")
@@ -317,7 +318,7 @@ class _Reader:
         return codes if len(pairs) == 1 else codes[index]
 
     def _locate(self, sensor: str, row: int, piece: _Piece) -> None:
-        """Keep the first position of a sensor. Raises SocialxError for what is no position in degrees."""
+        """Keep a sensor's first position. Raises SocialxError for what is no position in degrees."""
         columns = [piece.words[name] for name in (self.spec.latitude, self.spec.longitude)]
         cells = [texts[codes[row]] for texts, codes in columns]
         if sensor in self.positions or not any(cells):
@@ -330,7 +331,7 @@ class _Reader:
 
 
 def _mask(values: np.ndarray, spec: TableSpec) -> None:
-    """Make numbers for no reading NaN in values [t,K,F], but the first one of a single feature, which a file keeps."""
+    """Make numbers for no reading NaN in values [t,K,F], but a single feature's first one, which a file keeps."""
     for index, feature in enumerate((*spec.features, FLOW)[: values.shape[-1]]):
         readings, codes = values[..., index], np.array(spec.codes(feature), np.float32)
         kept = codes[:1] if values.shape[-1] == 1 else codes[:0]
@@ -350,7 +351,7 @@ def _number(text: str) -> float:
 
 
 def parse_times(texts: Sequence[str], spec: TableSpec) -> tuple[np.ndarray, bool, int | None]:
-    """Return texts as seconds since 1970, int64, whether they are in UTC, and the index of a text that is no time."""
+    """Return texts as seconds since 1970, int64, whether they are in UTC, and the index for a text that is no time."""
     import pandas as pd
 
     column = pd.Series(list(texts), dtype=object).str.strip()
@@ -387,7 +388,7 @@ def parse_times(texts: Sequence[str], spec: TableSpec) -> tuple[np.ndarray, bool
 
 
 def _flat(parts: list[_Part]) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return times and sensors of all readings in order; of rows with the same sensors only the first reading, and
+    """Return times and sensors for all readings in order; for rows with the same sensors only the first reading, and
     whether this is so.
     """
     if wide := all(np.array_equal(part.codes, parts[0].codes[:1]) and part.seconds.shape[1] == 1 for part in parts):
@@ -401,9 +402,9 @@ def _flat(parts: list[_Part]) -> tuple[np.ndarray, np.ndarray, bool]:
 def _clock(
     parts: list[_Part], spec: TableSpec, utc_said: bool | None, where: object
 ) -> tuple[str | None, list[Message]]:
-    """Return the zone of the times, and notes; wall times of a zone become UTC in ``parts`` if an hour comes twice.
+    """Return the times' zone, and notes; a zone's wall times become UTC in ``parts`` if an hour comes twice.
 
-    The order of a sensor's rows tells both hours apart. Raises SocialxError where it does not.
+    The order in a sensor's rows tells both hours apart. Raises SocialxError where it does not.
     """
     if utc_said:
         return "UTC", []
@@ -435,7 +436,7 @@ def _clock(
 
 
 def _backs(seconds: np.ndarray) -> np.ndarray:
-    """Return the times int64 of rows that go back; of rows in any order, the times that are there again."""
+    """Return the times int64 at which rows go back; for rows in any order, the times that are there again."""
     back = np.diff(seconds) <= 0
     if FEW * np.count_nonzero(back) >= len(seconds):
         seconds = np.sort(seconds)
@@ -444,7 +445,7 @@ def _backs(seconds: np.ndarray) -> np.ndarray:
 
 
 def _set_times(parts: list[_Part], seconds: np.ndarray) -> None:
-    """Replace the times of all readings, in the order of ``_flat``."""
+    """Replace the times for all readings, ordered as in ``_flat``."""
     wide, begin = _flat(parts)[2], 0
     for number, part in enumerate(parts):
         shape = part.seconds.shape if wide else part.values.shape[:2]
@@ -453,7 +454,7 @@ def _set_times(parts: list[_Part], seconds: np.ndarray) -> None:
 
 
 def _round(parts: list[_Part], step: int, where: object) -> Message:
-    """Move the times of ``parts`` to whole steps, and return a note. Raises where a step gets several readings."""
+    """Move the times in ``parts`` to whole steps, and return a note. Raises where a step gets several readings."""
     seconds, keys, _ = _flat(parts)
 
     def shared(width: int) -> int:
@@ -477,7 +478,7 @@ def _round(parts: list[_Part], step: int, where: object) -> Message:
 
 
 class _Conflict(Exception):
-    """Two other readings of one sensor at one time."""
+    """Two other readings for one sensor at one time."""
 
     def __init__(self, second: int, key: int, pair: tuple[float, float]) -> None:
         super().__init__(second)
@@ -540,7 +541,7 @@ def _two_readings(
 def _rows_at(
     conflict: _Conflict, keys: list[tuple[str, str]], sources: Sequence[Source], spec: TableSpec
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return (name, cells by column) of the first two rows with a sensor's time."""
+    """Return (name, cells by column) for the first two rows with a sensor's time."""
     pairs, reader = list[tuple[str, dict[str, str]]](), _Reader(spec)
     reader.keys = {key: number for number, key in enumerate(keys)}
     for table, roles in _described(sources, spec):
@@ -564,9 +565,9 @@ def _rows_at(
 def _combined(
     values: np.ndarray, keys: list[tuple[str, str]], ids: tuple[str, ...], spec: TableSpec, where: object
 ) -> tuple[np.ndarray, list[Message], tuple[str, ...]]:
-    """Return lanes [T,M,F] as sensors, float32 [T,N,F], notes, and the names of each sensor's lanes.
+    """Return lanes [T,M,F] as sensors, float32 [T,N,F], notes, and each sensor's lane names.
 
-    Numbers for no reading and impossible ones count for nothing. Flows are summed, and missing where one of a lane is;
+    Numbers for no reading and impossible ones count for nothing. Flows are summed, and missing where a lane's flow is;
     speeds are means weighted by flow where it is known; others are means (Chen et al., Transportation Research Record
     1748, 2001). Raises SocialxError where a lane is the sum of the others.
     """
