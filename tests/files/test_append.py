@@ -243,20 +243,6 @@ def test_flow_is_taken_where_the_file_holds_flow(tmp_path: Path) -> None:
     assert np.array_equal(store.values, frame.to_numpy(np.float32), equal_nan=True)
 
 
-def test_a_table_of_one_quantity_does_not_go_on_with_a_file_of_two(tmp_path: Path) -> None:
-    rows = frames.long(network())
-    rows[:120].to_csv(tmp_path / "two.csv", index=False)
-    path = tmp_path / "two.h5"
-    socialx.convert(
-        "csv", tmp_path / "two.csv", path, channel="speed,volume", sensor_column="sensor", without_positions=True
-    )
-    rows[120:].drop(columns="volume").to_csv(tmp_path / "new.csv", index=False)
-    with unchanged(path):
-        line = refusal(lambda: socialx.append(path, tmp_path / "new.csv"), task="append")
-    assert f"{path} holds avg_speed" in line
-    assert "--channel" not in line
-
-
 def test_nothing_new_leaves_the_file_alone(path: Path) -> None:
     before, moment = digest(path), path.stat().st_mtime_ns
     done = told(path, FRAME[10:20])

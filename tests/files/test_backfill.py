@@ -213,12 +213,6 @@ def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
         assert completed(path).actions == (f"timestamps_epoch corrected in {ROWS} rows", *more)
 
 
-def test_other_coordinates_than_degrees_are_refused(tmp_path: Path) -> None:
-    path = OLDER["P1"](tmp_path / "old.h5")
-    changed(path, lambda file: file["metadata/vd_info"].attrs.update(coord_crs="EPSG:3826"))
-    refusal(lambda: backfill(path), "EPSG:3826", "give --meta-csv LOCATIONS.csv", task="backfill")
-
-
 @pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
 def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
     path = cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25))
@@ -351,24 +345,6 @@ def test_a_rewrite_takes_positions_and_what_else_is_unknown_from_the_locations_f
     assert sensors.latitude.tolist() == LATITUDE.tolist()
 
 
-def test_a_dry_run_says_that_a_rewrite_must_be_asked_for(tmp_path: Path) -> None:
-    path = OLDER["V0"](tmp_path / "old.h5")
-    planned, real = socialx("backfill", path, "--dry-run"), socialx("backfill", path)
-    assert (planned.exit_code, planned.stderr) == (1, real.stderr)
-    assert "rewritten" in planned.stdout
-    assert "needs --rewrite" in planned.stdout
-    assert socialx("backfill", path, "--dry-run", "--rewrite").exit_code == 0
-
-
-def test_a_missing_locations_file_is_said_once(tmp_path: Path) -> None:
-    for name in ("P0", "P1", "P2"):
-        OLDER[name](tmp_path / f"{name}.h5")
-    done = socialx("backfill", tmp_path, "--meta-csv", tmp_path / "nope.csv")
-    assert done.exit_code == 1
-    assert len(done.stderr.splitlines()) <= 2
-    assert "nope" in done.stderr
-
-
 def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     target, link = OLDER["P0"](tmp_path / "disk" / "real.h5"), tmp_path / "link.h5"
@@ -401,11 +377,6 @@ def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, nam
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-01-01T00:00:00")
     assert (store.unit, store.missing, store.sensors.ids) == ("mph", 0.0, IDS)
     assert completed(path).actions == ()
-
-
-def test_a_flat_file_whose_shapes_disagree(tmp_path: Path) -> None:
-    path = changed(OLDER["V0"](tmp_path / "old.h5"), put("dates", np.array(["2017-01-01 00:00:00"], "S19")))
-    refusal(lambda: backfill(path, rewrite=True), "shapes")
 
 
 def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:

@@ -57,17 +57,6 @@ def test_a_bad_table(tmp_path: Path, case: str) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_a_fault_far_down_names_its_line(tmp_path: Path) -> None:
-    data, meta = write_csv(tmp_path / "data.csv", timestamps(9000), speeds(9000)), write_locations(tmp_path / "m.csv")
-    lines = data.read_text().splitlines()
-    for fault in (lines[7000] + ",1", lines[7000].replace(":", "x", 1), lines[7000].rpartition(",")[0] + ",x"):
-        data.write_text("\n".join([*lines[:7000], fault, *lines[7001:]]))
-        refusal(lambda: convert("la", data, meta, tmp_path / "out.h5"), str(data), "line 7001")
-    data.write_text("\n".join([*lines[:7000], lines[6990].rpartition(",")[0] + ",1", *lines[7001:]]))
-    refusal(lambda: convert("la", data, meta, tmp_path / "out.h5"), timestamps(9000)[6989])
-    assert left_behind(tmp_path) == []
-
-
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     data, meta = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9)), write_locations(tmp_path / "meta.csv")
     gone = tmp_path / "gone"

@@ -4,8 +4,6 @@ follow."""
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,43 +12,6 @@ import socialx
 from socialx.core.errors import SettingsError
 from socialx.files.sources.request import ConvertOptions, options
 from tests.data_files import refusal, speeds, timestamps, write_csv
-
-# What whoever adds an option writes: one field, here in a class that takes the place of ConvertOptions.
-ADDED = """
-from dataclasses import make_dataclass, replace
-from typing import Annotated
-from socialx.files.sources import request as convert_options
-
-option = convert_options.Option("the colour of the sensors", "NAME", str.upper, append=True)
-field = ("colour", Annotated[str | None, option], None)
-base = convert_options.ConvertOptions
-convert_options.ConvertOptions = make_dataclass("ConvertOptions", [field], bases=(base,), frozen=True)
-
-import inspect, sys
-import socialx
-from socialx.cli import app
-from socialx.files.sources.recognition import FORMATS
-
-reader = FORMATS["npy"]
-FORMATS["npy"] = replace(reader, takes=reader.takes | {"colour"})  # the reader that takes notice of it
-for function in (socialx.convert, socialx.append):
-    assert inspect.signature(function).parameters["colour"].annotation == "str | None"
-    assert "colour: the colour of the sensors" in function.__doc__
-assert convert_options.ConvertOptions.from_call("append", "new.csv", {"colour": "red"}).colour == "RED"
-app(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_a_new_option_is_one_field(tmp_path: Path) -> None:
-    for command in ("convert", "append"):
-        done = subprocess.run([sys.executable, "-c", ADDED, command, "--help"], capture_output=True, text=True)
-        assert "--colour NAME" in done.stdout, done.stderr
-        assert "sensors" in done.stdout
-    data = write_csv(tmp_path / "data.csv", timestamps(9), speeds(9))
-    typed = ("convert", "metr-la", data, "--colour", "red", "--output-h5", tmp_path / "out.h5")
-    done = subprocess.run([sys.executable, "-c", ADDED, *map(str, typed)], capture_output=True, text=True)
-    assert (done.returncode, "error: --colour is superfluous: METR-LA.csv" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_arguments_are_those_of_the_commands() -> None:

@@ -113,11 +113,6 @@ def test_a_query_that_is_refused(roads: Path, query: str, words: str) -> None:
     assert files_of(roads) == ["at.csv", "roads.db"]
 
 
-def test_a_semicolon_in_a_text_ends_nothing(roads: Path) -> None:
-    query = "WITH r AS (SELECT * FROM readings) SELECT time, sensor, speed FROM r WHERE sensor <> 'x;y' -- ; all"
-    assert query_table("sqlite:///roads.db", query)[1].num_rows == len(ROWS)
-
-
 def test_cells_of_several_types_are_texts(roads: Path) -> None:
     with sqlite3.connect("roads.db") as base:
         base.execute("UPDATE readings SET speed = '' WHERE sensor = 'b' AND time = ?", TIMES[2:3])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,16 +179,6 @@ def test_bad_ids(tmp_path: Path, case: str) -> None:
     path = tmp_path / "ids.txt"
     path.write_bytes(content)
     refusal(lambda: read_ids(path), str(path), words)
-
-
-def test_ids_are_written_as_tables_are(tmp_path: Path) -> None:
-    path = tmp_path / "ids.txt"
-    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
-        path.write_bytes("3\nä\n02\n".encode(encoding))
-        assert read_ids(path) == ("3", "ä", "02")
-    pd.DataFrame(["3", "1", "02"]).to_excel(tmp_path / "ids.xlsx", header=False, index=False)
-    assert read_ids(tmp_path / "ids.xlsx") == ("3", "1", "02")
-    refusal(lambda: read_ids(tmp_path), str(tmp_path), "a folder")
 
 
 def test_the_index_of_metr_la(tmp_path: Path) -> None:

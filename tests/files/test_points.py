@@ -124,17 +124,6 @@ def test_bad_points(case: str, tmp_path: Path) -> None:
     refusal(lambda: read_locations(path), str(path), words)
 
 
-def test_all_sensors_without_a_position_are_named(tmp_path: Path) -> None:
-    frames.network().to_csv(tmp_path / "city.csv")
-    places = frames.places_of(frames.IDS[:2], tmp_path / "at.csv")
-    words = ("convert", "auto", tmp_path / "city.csv", "--meta-csv", places, "--output-h5", tmp_path / "a.h5")
-    done = run(*words)
-    assert "--drop 4003 --drop 4004" in done.stderr
-    assert run(*words, "--drop", "4003", "--drop", "4004").exit_code == 0
-    some = ("--channel", "{sensor}", "--without-positions", "--overwrite")
-    assert run(*words, *some).exit_code == 0
-
-
 # Latitude, longitude and zone of cities; those near their own meridian cannot be told.
 CITIES = {
     "Munich": (48.1, 11.5, "Europe/Berlin", True),

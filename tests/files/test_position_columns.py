@@ -221,20 +221,6 @@ def test_a_table_of_any_form(way: str, tmp_path: Path) -> None:
     assert found(path) == PLACES
 
 
-def test_the_sheets_with_positions_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "at.xlsx"
-    with pd.ExcelWriter(path) as book:
-        pd.DataFrame({"about": ["positions of 2024", "by the city"]}).to_excel(book, sheet_name="Info", index=False)
-        FRAME[:2].to_excel(book, sheet_name="North", index=False)
-        FRAME[2:].to_excel(book, sheet_name="South", index=False)
-        pd.DataFrame({"id": ["x"], "lat": [48.1], "lon": [11.1]}).to_excel(book, sheet_name="Depots", index=False)
-    assert found(path) == PLACES
-    with pd.ExcelWriter(path) as book:
-        FRAME.to_excel(book, sheet_name="2023", index=False)
-        FRAME.assign(Breite=52.0).to_excel(book, sheet_name="2024", index=False)
-    refusal(lambda: found(path), "2024 gives sensor")
-
-
 def test_a_point_may_be_empty(tmp_path: Path) -> None:
     path = write_places(tmp_path, "id;geom\n1;POINT EMPTY\n2;POINT (11.5 48.1)\n3;\n")
     assert found(path) == {"2": (48.1, 11.5)}

@@ -181,15 +181,6 @@ def table(path: Path, minutes: float, rows: int = 600, order: str = "time") -> t
     return path, steps.mean().where(steps.count() >= 2.5 / minutes)
 
 
-@pytest.mark.parametrize("order", ["time", "sensor"])
-@pytest.mark.parametrize("minutes", [0.5, 1, 2.5])
-def test_convert_averages_a_table(tmp_path: Path, order: str, minutes: float) -> None:
-    path, frame = table(tmp_path / "a.csv", minutes, order=order)
-    found = converted(path, resample="5min")
-    assert (found.index == frame.index).all()
-    np.testing.assert_allclose(found.to_numpy(), frame.to_numpy(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("step", ["7min", "25h", "soon", "30s"])
 def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -> None:
     path, _ = table(tmp_path / "a.csv", 0.5)
@@ -219,24 +210,6 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
     plain = socialx.predict(run, tmp_path / "coarse.csv", **said)
     averaged = socialx.predict(run, tmp_path / "fine.csv", resample="5min", **said)
     np.testing.assert_allclose(averaged.values, plain.values, rtol=1e-5)
-
-
-@pytest.mark.parametrize("said", ["column", "option", "of a row", ""])
-def test_a_flow_is_a_sum_only_where_it_counts_the_vehicles_of_a_row(tmp_path: Path, said: str) -> None:
-    flows = np.random.default_rng(4).integers(100, 3000, (600, 2))
-    names = ["A (veh/h)", "B (veh/h)"] if said == "column" else ["A", "B"]
-    frame = pd.DataFrame(flows, pd.date_range("2024-03-04", periods=600, freq="min", name="time"), names)
-    frame.to_csv(tmp_path / "flow.csv")
-    units = {"option": {"units": "veh/h"}, "of a row": {"units": "veh/1min"}}.get(said, {})
-    output = tmp_path / "out.h5"
-    channel = "{sensor} (veh/h)" if said == "column" else "{sensor}"
-    more = {"resample": "5min", "without_positions": True, "quantity": "flow", "channel": channel, **units}
-    socialx.convert("auto", tmp_path / "flow.csv", output, **more)
-    means = flows.reshape(120, 5, 2).mean(axis=1)
-    expected = means if said in ("column", "option") else 5 * means
-    store = open_store(output)
-    np.testing.assert_allclose(store.values, expected, rtol=1e-6)
-    assert store.unit == {"of a row": "veh/5min", "": "unknown"}.get(said, "veh/h")
 
 
 def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from socialx.files.store.store import open_store
 from socialx.files.store.writer import create
 from tests.data_files import (
     BAY_IDS,
-    IDS,
     block,
     convert,
     left_behind,
@@ -131,14 +130,6 @@ def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
         assert file["metadata/vd_info"][BAY_IDS[0]].attrs["position_lat"].dtype == np.float64
     superblock = (tmp_path / "bay.h5").read_bytes()[8]
     assert superblock == 3
-
-
-def test_a_tiny_file_has_a_tiny_chunk(tmp_path: Path) -> None:
-    with h5py.File(small_store(tmp_path / "out.h5", rows=40)) as file:
-        assert file["data/features"].chunks == (40, 3, 1)
-        assert file.attrs["feature_set"] == "metr_la_v1"
-        assert file["metadata/feature_names"][:].tolist() == [b"avg_speed", b"latitude", b"longitude"]
-        assert dict(file["metadata/vd_info"][IDS[0]].attrs) == {"position_lat": 34.0, "position_lon": -118.0}
 
 
 @pytest.mark.parametrize("sizes", [[900], [1, 899], [287, 2, 611], [300, 300, 300], [7] * 128 + [4]])

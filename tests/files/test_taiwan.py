@@ -17,7 +17,7 @@ import pytest
 import socialx as api
 from socialx.files.sources import taiwan
 from socialx.files.store.store import open_store
-from tests.commands import SMALL, works
+from tests.commands import works
 from tests.data_files import refusal
 
 IDS = ("VD-N1-S-103.670-M-LOOP", "VD-N1-N-198-O-SE-21-北上出口-彰化")
@@ -173,14 +173,6 @@ def test_several_quantities(tmp_path: Path) -> None:
     assert "unknown" in told(done)
 
 
-def test_only_flows(tmp_path: Path) -> None:
-    snapshots = [[detector(IDS[0], time, lane(0, 0, 0, 0), lane(1, 50, 1, 0, 2))] for time in TIMES]
-    snapshots[1][0]["LinkFlows"][0]["Lanes"][1]["Vehicles"][0]["Volume"] = -99
-    file, _ = convert(write(tmp_path / "in", snapshots), channel="flow", units="veh/min")
-    assert np.isnan(values(file)[1][0])
-    assert [row[0] for row in values(file)][::2] == [2.0, 2.0]
-
-
 @pytest.mark.parametrize("code", [-99, -1, "-99", 0, None, ""])
 def test_a_code_is_no_reading(tmp_path: Path, code: object) -> None:
     snapshots = [*SNAPSHOTS[:2], two(TIMES[2], 62.0)]
@@ -227,16 +219,6 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
     assert "5 min" in told(done)
-
-
-def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
-    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
-    for entries in snapshots:
-        entries[1]["LinkFlows"].append({"LinkID": "2", "Lanes": [lane(0, 90, 1, 5)]})
-        entries.pop(0)
-    file, done = convert(write(tmp_path / "in", snapshots))
-    assert [row[0] for row in values(file)] == [65.0, 65.5, 66.0]
-    assert "combined" in told(done)
 
 
 BOMB = (
@@ -303,32 +285,3 @@ def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
     refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
     none = write(tmp_path / "none", [[], []])
     refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), lacking)
-
-
-def test_ids_in_chinese_go_through_every_task(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    times = np.datetime64("2024-01-31T00:00") + 5 * np.arange(200).astype("m8[m]")
-    table = tmp_path / "table.csv"
-    lines = [f"{time},{a:.2f},{b:.2f}" for time, (a, b) in zip(times, 60 + rng.normal(0, 3, (200, 2)), strict=True)]
-    table.write_text("\n".join([f"time,{','.join(IDS)}", *lines]) + "\n", encoding="utf-8")
-    places = tmp_path / "places.csv"
-    places.write_text("id,lat,lon\n" + "".join(f"{vdid},25,{121 + n}\n" for n, vdid in enumerate(IDS)), "utf-8")
-    data, run = tmp_path / "data.h5", tmp_path / "run"
-    works("convert", "auto", table, "--meta-csv", places, "--units", "km/h", "--output-h5", data, "--validate")
-    with h5py.File(data) as file:
-        assert file["metadata/vdids"].asstr()[:].tolist() == [*IDS]
-        assert h5py.check_string_dtype(file["metadata/vdids"].dtype).encoding == "utf-8"
-        assert {*file["metadata/vd_info"]} == {*IDS}
-    assert json.loads(works("inspect", data, "--json").stdout)["without_info"] == []
-    works("train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--device", "cpu", *SMALL)
-    for name in ("f.csv", "f.h5"):
-        works("predict", run, "--sensors", IDS[1], "--output", tmp_path / name)
-    assert IDS[1] in (tmp_path / "f.csv").read_text(encoding="utf-8")
-    with h5py.File(tmp_path / "f.h5") as file:
-        assert file["sensors"].asstr()[:].tolist() == [IDS[1]]
-    assert json.loads(works("predict", run, "--json").stdout)["sensors"] == [*IDS]
-    more = tmp_path / "more.csv"
-    more.write_text(f"time,{','.join((*IDS, '新竹'))}\n2024-01-31 16:40,60,61,62\n", encoding="utf-8")
-    places.write_text("id,lat,lon\n新竹,25,120\n", encoding="utf-8")
-    works("append", data, more, "--meta-csv", places)
-    assert open_store(data).sensors.ids == (*IDS, "新竹")

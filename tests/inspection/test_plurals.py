@@ -12,10 +12,7 @@ from socialx.core.errors import counted
 from socialx.files.store.writer import create
 from socialx.inspection.checks import CHECKS, failed_checks
 from socialx.inspection.report import Report, inspect
-from tests.commands import socialx as run
-from tests.commands import works
 from tests.data_files import altered, block, made_up, timestamps
-from tests.frames import network
 
 WRONG = re.compile(r"(?<![\d.,:-])1 [a-z]+s\b(?! of)|\b1 of [\d,]+ [a-z]+s (?:are|have)\b|\b1 of 1 [a-z]+s\b")
 
@@ -54,30 +51,3 @@ def test_every_check_counts_one_in_the_singular(tmp_path: Path, sensors: int) ->
     lines = failed_checks(report, ["all"])
     assert len(lines) > len(CHECKS) / 2
     assert not [line for line in lines if WRONG.search(line)]
-
-
-def test_the_commands_count_one_in_the_singular(tmp_path: Path) -> None:
-    frame = network(60, ids=["S1"])
-    frame.drop(frame.index[30]).to_csv(tmp_path / "old.csv")
-    path = tmp_path / "old.h5"
-    done = works(
-        "convert",
-        "auto",
-        tmp_path / "old.csv",
-        "--without-positions",
-        "--units",
-        "mph",
-        "--channel",
-        "{sensor}",
-        "--output-h5",
-        path,
-    )
-    assert "1 missing row" in " ".join(done.stderr.split())
-    said = [done.output, works("inspect", path).output]
-    later = network(63, ids=["S1"])
-    for rows in (slice(59, 61), slice(62, 63)):
-        later[rows].to_csv(tmp_path / "new.csv")
-        said.append(works("append", path, tmp_path / "new.csv").output)
-    later.assign(S2=1.0)[62:].to_csv(tmp_path / "new.csv")
-    said += [run("append", path, tmp_path / "new.csv").output, run("backfill", path, "--dry-run").output]
-    assert not [line for text in said for line in text.splitlines() if WRONG.search(line)]
