@@ -64,6 +64,7 @@ class Format:
     read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
     takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads
+    needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
 def start_seconds(request: ConvertOptions) -> int:

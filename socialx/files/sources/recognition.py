@@ -105,7 +105,7 @@ def recognise(head: FileHead) -> tuple[Format, str]:
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:
     """Return the convert command with the arguments ``given``, by name, and examples for other required arguments."""
-    fields = () if format.has_clock else ("first_time", "step_s")
+    fields = {*(() if format.has_clock else ("first_time", "step_s")), *format.needs(request.data)}
     said = {name: value for name, value in (given or {}).items() if value not in (None, False, (), [])}
     unsaid = {option.name: option.example for field, option in options().items() if option.example and field in fields}
     places = {} if request.without_positions else {"meta_csv": "LOCATIONS.csv"}
