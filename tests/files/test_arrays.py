@@ -95,7 +95,7 @@ def test_what_an_array_leaves_open_is_asked(tmp_path: Path) -> None:
         assert asked in done.stderr
     works(*words, "--units", "mph", "--first-time", "2012-03-01 00:00", "--freq", "5min")
     for name in ("a", "b"):
-        line = works("convert", "auto", tmp_path / f"{name}.npy").stdout.splitlines()[-1]
+        line = works("convert", "auto", tmp_path / f"{name}.npy").stderr.splitlines()[-1]
         told = shlex.split(line.partition("socialx ")[2].replace("YYYY-MM-DD HH:MM:SS", "2012-03-01 00:00:00"))
         works(*told[:-4], "--without-positions", "--output-h5", tmp_path / f"{name}.h5")
     output = tmp_path / "p.h5"

@@ -100,6 +100,11 @@ def _recognise(head: FileHead) -> str | None:
     return " x ".join(f"{size} {axis}" for size, axis in sizes)
 
 
+def _needs(path: Path) -> tuple[str, ...]:
+    """Return the options that name quantity and channel."""
+    return ("channel", "quantity") if open_array(path).ndim == 3 else ("quantity",)
+
+
 def _channels(request: ConvertOptions, count: int) -> dict[str, int]:
     """Return the channel number by quantity, from options such as flow=0,speed=2; raise for an open choice."""
     numbers: dict[str, int] = {}
@@ -146,4 +151,4 @@ def _blocks(path: Path, array: np.ndarray, channels: list[int], seconds: np.ndar
 
 TITLE = "an .npy array [rows, sensors] or [rows, sensors, channels], or an .npz with one"
 TAKES = frozenset({"ids", "first_time", "step_s", "channel", "quantity"})
-FORMATS = (Format("npy", TITLE, _recognise, _read, has_clock=False, takes=TAKES),)
+FORMATS = (Format("npy", TITLE, _recognise, _read, has_clock=False, takes=TAKES, needs=_needs),)

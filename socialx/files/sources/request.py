@@ -178,7 +178,10 @@ class ConvertOptions:
         str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
     ] = None
     quantity: Annotated[
-        str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
+        str | None,
+        Option(
+            "what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity, example="speed"
+        ),
     ] = None
     name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
