@@ -2,27 +2,28 @@
 
     python benchmarks/convert.py --csv METR-LA.csv --meta-csv sensor_locations.csv   time, interleaved, medians
     python benchmarks/convert.py --large                                         52,116 rows x 8,600 sensors, needs 3 GB
-
-Every round runs in a process of its own, whose peak memory is the kernel's own figure.
+    python benchmarks/convert.py --neighbours                the nearest and the 64 nearest of 8,600 and 100,000 sensors
+Every round runs in a process of its own, whose peak is the kernel's VmHWM: rusage counts its parent's memory too.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from timeit import repeat
 
 import numpy as np
 
 from benchmarks.common import RESULTS, known, parser, write
+from socialx.data.geo import nearest_neighbours
 
 RESULT = RESULTS / "convert.json"
-ROWS, SENSORS, PIECE = 52_116, 8_600, 512
+ROWS, SENSORS, PIECE = 52_116, 8600, 512
 PARSE = """
 import pandas, sys, time
 began = time.perf_counter()
@@ -35,12 +36,10 @@ from pathlib import Path
 from socialx.files.store import writer
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.readings import read
-began = time.perf_counter()
-csv, meta, output = map(Path, sys.argv[1:])
+began, (csv, meta, output) = time.perf_counter(), map(Path, sys.argv[1:])
 writer.create(output, read("auto", ConvertOptions(csv, meta_csv=meta)), overwrite=True)
 print(time.perf_counter() - began)
 """
-# A child's peak in rusage includes its parent's memory at the fork; the kernel's VmHWM is its own.
 COMMAND = """
 import atexit, sys
 from socialx.cli import app
@@ -58,18 +57,18 @@ def run(code: str, *arguments: str | Path) -> str:
 
 def published(csv: Path, meta: Path, folder: Path, rounds: int) -> dict[str, float]:
     """Medians over interleaved rounds, each timed inside its process, without its imports."""
-    ways = {"pandas_parse": partial(run, PARSE, csv), "convert": partial(run, CONVERT, csv, meta, folder / "out.h5")}
-    seconds = np.array([[float(way()) for way in ways.values()] for _ in range(rounds)])
-    medians = dict(zip(ways, np.median(seconds, axis=0).round(3).tolist(), strict=True))
-    return medians | {"convert_over_parse": round(medians["convert"] / medians["pandas_parse"], 2)}
+    ways = ((PARSE, csv), (CONVERT, csv, meta, folder / "out.h5"))
+    seconds = np.array([[float(run(*way)) for way in ways] for _ in range(rounds)])
+    parse, convert = np.median(seconds, axis=0).round(3).tolist()
+    return {"pandas_parse": parse, "convert": convert, "convert_over_parse": round(convert / parse, 2)}
 
 
 def large(folder: Path) -> dict[str, float]:
     """A year and a half of California's sensors as .npy, float32 speeds with gaps: seconds and peak MiB."""
     locations, source, output = folder / "locations.csv", folder / "large.npy", folder / "out.h5"
     ids = [str(1_000_000 + i) for i in range(SENSORS)]
-    rows = (f"{vdid},{33 + i / 1000},{-118 + i / 1000}" for i, vdid in enumerate(ids))
-    locations.write_text("\n".join(["sensor_id,latitude,longitude", *rows]) + "\n")
+    rows = (f"{vdid},{33 + i / 1000},{-118 + i / 1000}\n" for i, vdid in enumerate(ids))
+    locations.write_text("".join(["sensor_id,latitude,longitude\n", *rows]))
     (folder / "ids.txt").write_text("\n".join(ids) + "\n")
     dice = np.random.default_rng(0)
     array = np.lib.format.open_memmap(source, "w+", np.float32, (ROWS, SENSORS))
@@ -77,12 +76,11 @@ def large(folder: Path) -> dict[str, float]:
         shape = (min(PIECE, ROWS - first), SENSORS)
         array[first : first + PIECE] = np.where(dice.random(shape) < 0.08, 0, dice.normal(60, 8, shape).round(1))
     del array
-    common = ("--meta-csv", locations, "--units", "mph", "--missing", "0", "--name", "large")
-    clock = ("--ids", folder / "ids.txt", "--first-time", "2017-01-01 00:00:00", "--freq", "5min")
+    words = f"npy {source} --ids {folder}/ids.txt --meta-csv {locations} --output-h5 {output} --units mph --missing 0"
     began = time.perf_counter()
-    peak = run(COMMAND, "convert", "npy", source, *clock, *common, "--output-h5", output).rpartition("VmHWM:")[2]
+    peak = run(COMMAND, "convert", *words.split(), "--first-time", "2017-01-01", "--freq", "5min", "--name", "large")
     seconds = time.perf_counter() - began  # the imports of the command included
-    return {"seconds": round(seconds, 1), "peak_mib": round(int(peak.split()[0]) / 1024)}
+    return {"seconds": round(seconds, 1), "peak_mib": round(int(peak.split()[-2]) / 1024)}
 
 
 def main() -> None:
@@ -91,15 +89,20 @@ def main() -> None:
     arguments.add_argument("--meta-csv", type=Path)
     arguments.add_argument("--rounds", type=int, default=7)
     arguments.add_argument("--large", action="store_true")
+    arguments.add_argument("--neighbours", action="store_true")
     given = arguments.parse_args()
-    result: dict[str, Any] = known(RESULT)
+    result = known(RESULT)
     with tempfile.TemporaryDirectory() as folder:
         if given.csv and given.meta_csv:
             result[given.csv.stem] = published(given.csv, given.meta_csv, Path(folder), given.rounds)
         if given.large:
             result[f"{ROWS:,} x {SENSORS:,}"] = {"npy": large(Path(folder))}
+    if given.neighbours:
+        for n, k in product((SENSORS, 100_000), (1, 64)):
+            search = partial(nearest_neighbours, np.random.default_rng(0).uniform(0, 300, (n, 2)), k)
+            result.setdefault("neighbours", {})[f"{k} of {n:,}"] = round(min(repeat(search, number=1, repeat=3)), 2)
     write(RESULT, result)
-    print(json.dumps(result, indent=1))
+    print(RESULT.read_text())
 
 
 if __name__ == "__main__":

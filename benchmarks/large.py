@@ -54,12 +54,10 @@ def main() -> None:
         maker.join()
     socialx = [sys.executable, "-m", "socialx"]
     shards = ["--set", "loader.mode=sharded"]
+    train = ["train", "--data", str(data), *shards, "--model", "linear", "--max-epochs", "1"]
     steps = ["profile", "--preset", "xlstm-large", "--data", str(data), *shards, "--steps", "50", "--warmup-steps", "0"]
     commands = {
-        "train linear, 1 epoch": [
-            *("train", "--data", str(data), *shards, "--model", "linear", "--max-epochs", "1"),
-            *("--run-dir", str(linear), "--overwrite"),
-        ],
+        "train linear, 1 epoch": [*train, "--run-dir", str(linear), "--overwrite"],
         "predict": ["predict", str(linear), "--output", str(given.folder / "forecast.csv"), "--overwrite"],
         "evaluate --baselines": ["evaluate", str(linear), "--baselines", *shards],
         "xlstm-large, 50 steps": [*steps, "--batch-size", "1", "--activation-checkpointing"],
@@ -67,10 +65,9 @@ def main() -> None:
     _, bare, _ = run([sys.executable, "-c", IMPORTS])
     rows = {}
     for name, words in commands.items():
-        seconds, peak, text = run([*socialx, *words])
-        command = f"socialx {' '.join(words)}"
-        rows[name] = {"command": command, "seconds": round(seconds), "peak_mib": round(peak - bare)}
-        print(f"{name:<28}{seconds:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
+        took, peak, text = run([*socialx, *words])
+        rows[name] = {"command": f"socialx {' '.join(words)}", "seconds": round(took), "peak_mib": round(peak - bare)}
+        print(f"{name:<28}{took:>8.0f} s {peak - bare:>8.0f} MiB over {bare:.0f}\n{text}", flush=True)
     content = {
         "rows": given.rows, "sensors": given.sensors, "file_mib": round(data.stat().st_size / MIB),
         "readings_mib": round(4 * given.rows * given.sensors / MIB), "bare_mib": round(bare), "commands": rows

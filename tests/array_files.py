@@ -1,24 +1,11 @@
-"""What the tests of NumPy-based data sets share: times as channels, and whole contents."""
+"""What the tests of arrays share: times as channels, and the rows that a reader yields."""
 
 from __future__ import annotations
-
-import io
-from pathlib import Path
 
 import numpy as np
 
 from socialx.files.sources.contents import Contents
-from socialx.files.sources.recognition import FORMATS
-from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.time_axis import as_text
-from tests.data_files import reason
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    """What numpy.save writes."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def fractions(times: list[str]) -> np.ndarray:
@@ -38,11 +25,6 @@ def tiled(*channels: np.ndarray) -> np.ndarray:
     return np.stack([c if c.ndim == 2 else np.tile(c[:, None], (1, sensors)) for c in channels], axis=-1)
 
 
-def contents(kind: str, data: Path, **request: object) -> Contents:
-    """What the reader of a format makes of a file."""
-    return FORMATS[kind].read(ConvertOptions(data, **request))
-
-
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:
     """All timestamps and all speeds [T,N]."""
     blocks = list(found.blocks)
@@ -50,18 +32,3 @@ def joined(found: Contents) -> tuple[list[str], np.ndarray]:
     assert all(block.speeds.shape == (len(block.seconds), found.sensors) for block in blocks)
     timestamps = [as_text(second) for block in blocks for second in block.seconds.tolist()]
     return timestamps, np.concatenate([block.speeds for block in blocks])
-
-
-def check(found: Contents, times: list[str], values: np.ndarray, feature: str, units: str | None) -> None:
-    """Every field but the notes."""
-    assert (found.ids, found.sensors, found.locations) == (None, values.shape[1], None)
-    assert (found.feature, found.units) == (feature, units)
-    timestamps, speeds = joined(found)
-    assert timestamps == times
-    assert speeds.tobytes() == values.astype(np.float32).tobytes()
-
-
-def recognised(path: Path) -> list[str]:
-    """The formats of NumPy files that claim a path."""
-    names = ("pyg-t", "largest-npz", "torch-mts", "pems-npz", "npy")
-    return [name for name in names if reason(FORMATS[name], path)]

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 import socialx
-from socialx.files.store.store import open_store
+from socialx.files.store.store import Store, open_store
 
 IDS = ("4001", "4002", "4003", "4004")
+KNOWN = (*IDS, "S1", "S2", "S3", "S4", "A", "B", "C", "a", "b", "c")  # sensors with positions
 
 
 def network(
@@ -40,14 +41,25 @@ def places_of(ids: Sequence[str], path: Path) -> Path:
     return path
 
 
-def converted(path: Path | list[Path], feature: str = "avg_speed", **options: Any) -> pd.DataFrame:
-    """The valid readings of the file that convert makes of a table: ``out.h5`` beside it."""
-    options = {"without_positions": "meta" not in options, "missing": "none", "overwrite": True} | options
-    output = (path if isinstance(path, Path) else path[0]).parent / "out.h5"
-    socialx.convert("auto", path, output, **options)
-    store = open_store(output, feature)
-    readings = np.where(store.valid, store.values, np.nan)
-    return pd.DataFrame(readings, index=pd.to_datetime(store.seconds, unit="s"), columns=list(store.sensors.ids))
+def convert(path: Any, ids: Sequence[str] | None = None, **options: Any) -> Store:
+    """The file that convert makes of a table, ``out.h5`` beside it; positions of sensors prove what the columns are."""
+    first = path[0] if isinstance(path, list) else path
+    if not {"meta_csv", "without_positions"} & set(options):
+        options["meta_csv"] = places_of(KNOWN if ids is None else ids, first.with_name("at.csv"))
+    socialx.convert("auto", path, first.with_name("out.h5"), **{"missing": "none", "overwrite": True} | options)
+    return open_store(first.with_name("out.h5"))
+
+
+def stored(store: Store, feature: str = "avg_speed") -> pd.DataFrame:
+    """The valid readings of a feature of a file."""
+    store = open_store(store.path, feature)
+    values = np.where(store.valid, store.values, np.nan)
+    return pd.DataFrame(values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids))
+
+
+def converted(path: Any, feature: str = "avg_speed", **options: Any) -> pd.DataFrame:
+    """The valid readings of the file that convert makes of a table."""
+    return stored(convert(path, **options), feature)
 
 
 def lacking(frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:

@@ -23,7 +23,7 @@ OWNERS = {
     "h5py": {"files.", "inspection.report", "forecast.files"},
     "pandas": {"files.", "forecast.", "core.notebook", "scoring.results"},
     "pyarrow": {"forecast.", "files."},
-    "sqlite3": {"files.sources.databases"},
+    "sqlite3": {"files.sources.queries"},
     "yaml": {"settings.file"},
     "xlstm": {"model.xlstm.weights"},
     "safetensors": {"tasks.export_formats", "core.sealed_tensors"},

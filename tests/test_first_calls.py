@@ -195,7 +195,6 @@ def test_scores_are_a_frame(run: Path) -> None:
         lambda frame, run: socialx.profile(frame),
         lambda frame, run: socialx.evaluate(run, frame),
         lambda frame, run: socialx.inspect(frame),
-        lambda frame, run: socialx.append("city.h5", frame),
         lambda frame, run: socialx.backfill(frame),
         lambda frame, run: socialx.open_store(frame),
     ],

@@ -9,10 +9,8 @@ import ast
 import shlex
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -198,23 +196,9 @@ def overlap(world: World) -> str:
     return world.says("append", "short.h5", new)
 
 
-def turned(world: World) -> Path:
-    table = pd.read_csv(world.fill["FILE"], index_col=0)
-    table.T.to_csv(world.folder / "turned.csv")
-    return world.folder / "turned.csv"
-
-
 def hdfstore(world: World) -> Path:
     table = pd.read_csv(world.fill["FILE"], index_col=0)
     return write_hdfstore(world.folder / "store.h5", list(table.index), table.to_numpy(), ids=tuple(table.columns))
-
-
-def database(world: World) -> str:
-    """The same table in a database, whose query nobody said."""
-    table = pd.read_csv(world.fill["FILE"], index_col=0).rename_axis("time")
-    with closing(sqlite3.connect(world.folder / "roads.db")) as base:
-        table.to_sql("readings", base)
-    return "sqlite:///roads.db"
 
 
 def others(world: World, ids: tuple[str, ...]) -> Path:
@@ -253,16 +237,12 @@ def larger(world: World) -> str:
     return world.says("predict", world.run, "--data", path)
 
 
-def put_back(world: World) -> str:
-    """Rows of a file without a zone in the hour that comes twice at the end of daylight saving time."""
-    header, *rows = world.fill["OLD"].read_text().splitlines()[:49]
-    clock = [f"2012-11-04 {hour:02}:{minute:02}:00" for hour in (0, 1, 1, 2) for minute in range(0, 60, 5)]
-    lines = [f"{time},{row.partition(',')[2]}" for time, row in zip(clock, rows, strict=True)]
-    new = world.fill["NEW"] = world.folder / "new.csv"
-    for path, part in ((world.fill["OLD"], lines[:20]), (new, lines[20:])):
-        path.write_text("\n".join([header, *part]) + "\n")
-    world.fill["ZONE"] = "America/Los_Angeles"
-    return world.says("append", named(world), new)
+def of_two_columns(world: World) -> Path:
+    """A table with a row per reading and two columns of numbers, of which one is likely to be the reading."""
+    table = pd.read_csv(others(world, ("a", "b", "c")), index_col=0).rename_axis("time")
+    rows = table.reset_index().melt("time", var_name="sensor", value_name="speed")
+    rows.assign(temperature=rows["speed"] / 9).to_csv(world.folder / "rows.csv", index=False)
+    return world.folder / "rows.csv"
 
 
 def exchanged(world: World) -> Path:
@@ -345,15 +325,12 @@ CASES: dict[str, Callable[[World], str]] = {
     "cli.scoring_commands.calibrate#1": lambda w: w.says("calibrate", w.run),
     "cli.training_commands.train#1": train,
     "files.sources.append#1": overlap,
-    "files.sources.append._readings#1": put_back,
     "inspection.checks._timezone#1": lambda w: w.says("inspect", named(w)),
     "inspection.checks._units#1": lambda w: w.says("inspect", named(w)),
     "inspection.checks.zone_mismatch#1": lambda w: w.says("inspect", exchanged(w)),
-    "files.sources.databases._refuse_without_query#1": lambda w: w.says("convert", "auto", database(w)),
     "files.sources.hdfstore._find_key#1": lambda w: w.refusal(
         "convert", lambda: read("hdfstore", ConvertOptions(w.data))
     ),
-    "files.sources.unknown.refuse_transposed#1": lambda w: w.says("convert", "csv", turned(w), *TO),
     "files.store.layout.read_layout#1": lambda w: w.says("train", "--data", hdfstore(w)),
     "files.store.layout.read_layout#2": lambda w: w.says("train", "--data", w.older(older_files.v0)),
     "files.sources.positions.neighbours.find_neighbours#1": lambda w: w.says(
@@ -363,14 +340,17 @@ CASES: dict[str, Callable[[World], str]] = {
     "files.sources.backfill.Completion.refusal#2": lambda w: w.says("backfill", w.older(older_files.v0)),
     "files.sources.readings._check_published#1": lambda w: w.says("convert", "metr-la", others(w, BAY_IDS), *TO),
     "files.sources.readings._check_published#2": lambda w: w.says(
-        "convert", "metr-la", others(w, ("a", "b", "c")), *TO
+        "convert", "metr-la", others(w, ("a", "b", "c")), "--meta-csv", w.fill["LOCATIONS.csv"], *TO
     ),
     "files.sources.readings._units#1": lambda w: w.says(
         "convert", "csv", w.fill["FILE"], "--meta-csv", LOCATIONS, "--name", "city", *TO[:1], w.fill["OUT.h5"]
     ),
     "files.sources.recognition.socialx_kind#1": lambda w: w.says("inspect", w.older(older_files.v0)),
     "files.sources.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.sources.recognition._recognise_format#1": lambda w: w.says("convert", "auto", LOCATIONS),
+    "files.sources.tables.formats._describe#1": lambda w: w.says("convert", "auto", LOCATIONS, *TO),
+    "files.sources.tables.questions.command#1": lambda w: w.says(
+        "convert", "auto", of_two_columns(w), "--meta-csv", w.folder / "places.csv", *TO
+    ),
     "files.sources.recognition.refuse_socialx_file#1": lambda w: w.says("convert", "auto", w.data, *TO),
     "files.store.store.open_store#1": lambda w: w.says("train", "--data", unstated(w)),
     "core.notebook.files_in#1": lambda w: w.refusal("convert", lambda: files_in(FRAME)),
@@ -391,6 +371,10 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.trained_model.resampling_factor#1": coarse,
     "tasks.train.describe_start#1": lambda w: beside_a_card(w, False),
     "tasks.user_data._convert_temporarily.with_options#1": lambda w: w.says("predict", w.run, "--data", w.fill["FILE"]),
+    "tasks.user_data._convert_temporarily.for_predict#1": lambda w: w.says(
+        *("predict", "zero-shot", "--data", of_two_columns(w), "--meta-csv", w.folder / "places.csv"),
+        *("--units", "mph"),
+    ),
     "tasks.user_data._refuse_table_options#1": lambda w: w.says(
         "predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS
     ),

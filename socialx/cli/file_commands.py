@@ -40,7 +40,8 @@ def convert(
     that daylight saving time repeats is kept too, and all times are then written in UTC.
 
     auto tells the format by the content.  The formats are FORMATS.  csv is any table: with semicolons, decimal commas,
-    other dates, a row per reading, gzip, Parquet or Excel.
+    other dates, a row per reading, gzip, Parquet or Excel.  What its first rows do not prove is asked, with the command
+    that reads it; --dry-run prints what they prove, and --table takes that as a file.
 
     Examples:
       socialx convert auto FILE                    (says what it is)
@@ -56,6 +57,9 @@ def convert(
     if not files:
         raise SettingsError("", "convert needs data", f"add {Argument('data', 'FILE')}")
     result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
+    if result.described is not None:
+        typer.echo(result.described.as_yaml(), nl=False)
+        return
     if result.summary is None:
         typer.echo(f"{result.data}: {result.kind.why} ({result.kind.name})")
     else:

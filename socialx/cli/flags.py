@@ -179,8 +179,8 @@ GENERAL = [
 # The headings of flags in a help, in order, with the parameters below them: by name, by "command.name" where another
 # command has a parameter of that name elsewhere, or by the section of a setting.  Any other one is below "Other".
 HEADINGS = {
-    "Input format": "data_csv ids channel city decimal quantity name units missing transposed drop query "
-    "time_column sensor_column predict.meta_csv predict.timezone predict.resample",
+    "Input format": "data_csv ids channel decimal quantity name units missing drop query "
+    "table time_column sensor_column predict.meta_csv predict.timezone predict.resample",
     "Times": "first_time freq time_format timezone local_zone round_times resample at predict.start predict.end every",
     "Sensors": "meta_csv sensors without_positions",
     "Windows": "split start end",

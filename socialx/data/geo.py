@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 EARTH_RADIUS_KM = 6371.0088  # mean radius, IUGG
+CELL, BLOCK = 8, 1 << 20  # sensors in a cell of the search at least, and distances that are computed at once
 
 
 def to_plane(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
@@ -60,24 +62,21 @@ def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.
     """Find the ``count`` nearest other sensors (``None``: all) of each sensor, at most ``within_km`` away.
 
     xy [N,2] in km. K is the largest number found for any sensor, at least 1. A sensor needs a location to have or be a
-    neighbour. Takes O(N^2) time in blocks of 256 rows and O((256 + K) N) memory.
+    neighbour; equal distances keep the order of sensors. Takes O(N log N + N K) time and O(N K) memory.
     """
-    sensors = len(xy)
-    located = np.isfinite(xy).all(axis=1)
-    points = np.where(located[:, None], xy, 0.0)
-    blocks = []
-    for start in range(0, sensors, 256):
-        rows = np.arange(start, min(start + 256, sensors))
-        gap = np.hypot(*np.moveaxis(points[rows, None] - points[None, :], -1, 0))  # [rows,N]
-        gap[:, ~located] = np.inf
-        gap[~located[rows]] = np.inf
-        gap[np.arange(len(rows)), rows] = np.inf
-        order = np.argsort(gap, axis=1, kind="stable")[:, : sensors if count is None else count]
-        gap = np.take_along_axis(gap, order, axis=1)
-        gap[gap > within_km] = np.inf
-        most = max(1, int(np.isfinite(gap).sum(axis=1).max()))
-        blocks.append((order[:, :most], gap[:, :most]))
-    return _pad_blocks(blocks, points)
+    most = len(xy) if count is None else count
+    located = np.flatnonzero(np.isfinite(xy).all(axis=1))
+    located = located[np.lexsort(xy[located].T)]  # sensors at one location in a row, in their order
+    is_new = (np.diff(xy[located], axis=0, prepend=np.nan) != 0).any(axis=1)
+    first = np.maximum.accumulate(np.where(is_new, np.arange(len(located)), 0))
+    behind = np.arange(len(located)) - first > most  # as many others at this location come first: none needs these
+    index = located[first[behind, None] + np.arange(most if behind.any() else 0)]
+    blocks = [(located[behind], index, np.zeros(index.shape))]
+    sensors = np.sort(located[~behind])
+    for rows, columns, gap in _nearest_points(xy[sensors], most, within_km):
+        width = max(1, int(np.isfinite(gap).sum(axis=1).max()))
+        blocks.append((sensors[rows], sensors[columns[:, :width]], gap[:, :width]))
+    return _pad_blocks(blocks, xy)
 
 
 def road_neighbours(
@@ -106,7 +105,7 @@ def road_neighbours(
     distance = np.full((sensors, most), np.inf)
     index[sensor[keep], rank[keep]] = neighbour[keep]
     distance[sensor[keep], rank[keep]] = gap[keep]
-    return _pad_blocks([(index, distance)], xy)
+    return _pad_blocks([(np.arange(sensors), index, distance)], xy)
 
 
 def self_neighbours(sensors: int) -> Neighbours:
@@ -115,17 +114,94 @@ def self_neighbours(sensors: int) -> Neighbours:
     return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
 
 
-def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
-    """Join blocks of sensors (neighbour index, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
-    sensors, most = len(xy), max([block[0].shape[1] for block in blocks], default=1)
+def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
+    """Join blocks (sensors, neighbours, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
+    sensors, most = len(xy), max(1, *(block[1].shape[1] for block in blocks))
     index = np.tile(np.arange(sensors)[:, None], (1, most))
     distance = np.full((sensors, most), np.inf)
-    start = 0
-    for order, gap in blocks:
-        rows, width = slice(start, start + len(order)), order.shape[1]
-        index[rows, :width], distance[rows, :width] = order, gap
-        start += len(order)
+    for rows, columns, gap in blocks:
+        index[rows, : columns.shape[1]], distance[rows, : columns.shape[1]] = columns, gap
     exists = np.isfinite(distance)
     index = np.where(exists, index, np.arange(sensors)[:, None])
     offsets = np.nan_to_num(np.where(exists[..., None], xy[index] - xy[:, None], 0.0))
     return Neighbours(index, exists, np.where(exists, distance, 0.0), offsets)
+
+
+def _nearest_points(
+    points: np.ndarray, most: int, within: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield blocks that cover ``points`` [n,2]: rows [R], neighbour rows [R,K] and distances [R,K], nearest first.
+
+    K is ``most`` or smaller; infinite distances fill up where fewer neighbours are ``within`` the limit.
+    """
+    if not len(points):
+        return
+    cells, boxes = _halve(points)
+    start, near = _near_cells(boxes, len(points), most, within)
+    counts, width = np.diff(start), cells.shape[1]
+    points, cells = np.vstack([points, [np.nan] * 2]), np.vstack([cells, np.full(width, len(points))])
+    order = np.argsort(-counts, kind="stable")  # a block takes cells with about as many near cells
+    while len(order):
+        widest = int(counts[order[0]])
+        block, order = np.split(order, [max(1, BLOCK // (widest * width**2))])
+        slot = start[block, None] + np.arange(widest)
+        candidates = cells[np.where(slot < start[block + 1, None], near[np.minimum(slot, len(near) - 1)], -1)]
+        columns = np.sort(candidates.reshape(len(block), 1, -1))  # whose order the stable sort of distances keeps
+        rows = cells[block][..., None]
+        gap = np.hypot(points[rows, 0] - points[columns, 0], points[rows, 1] - points[columns, 1])
+        gap[~(gap <= within) | (rows == columns)] = np.inf
+        nearest = np.argsort(gap, axis=2, kind="stable")[..., :most]
+        columns, gap = (np.take_along_axis(np.broadcast_to(a, gap.shape), nearest, 2) for a in (columns, gap))
+        filled = rows[..., 0] < len(points) - 1
+        yield rows[filled, 0], np.minimum(columns[filled], len(points) - 2), gap[filled]
+
+
+def _halve(points: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Halve ``points`` [n,2] across the longer side, again and again, down to cells with at least ``CELL`` points.
+
+    Return the points by cell, int64 [cells,w] filled up with n, and the lowest and highest corners [2^level,2] by
+    level, from the whole to the cells.
+    """
+    order = np.arange(len(points))
+    boxes: list[tuple[np.ndarray, np.ndarray]] = []
+    while True:
+        start = _starts(len(points), len(boxes))
+        part = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        low, high = (corner.reduceat(points[order], start[:-1]) for corner in (np.minimum, np.maximum))
+        boxes.append((low, high))
+        if len(points) >> len(boxes) < CELL:
+            slot = start[:-1, None] + np.arange(np.diff(start).max())
+            return np.where(slot < start[1:, None], np.append(order, 0)[slot], len(points)), boxes
+        order = order[np.lexsort((points[order, np.argmax(high - low, axis=1)[part]], part))]
+
+
+def _starts(points: int, level: int) -> np.ndarray:
+    """Return the first point by part, for 2^level equal parts, and the end."""
+    return np.arange((1 << level) + 1) * points >> level
+
+
+def _near_cells(
+    boxes: list[tuple[np.ndarray, np.ndarray]], points: int, most: int, within: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the start index by cell into the second array, int64 [cells+1], and candidate cells, joined.
+
+    A candidate may contain one of the ``most`` nearest neighbours for a point in the cell. From the whole down, parts
+    farther away than ``most`` points can be are dropped.
+    """
+    low, high = boxes[-1]
+    cells = np.arange(len(low))
+    cell, part, reach = cells, np.zeros(len(low), np.int64), np.full(len(low), within)
+    for level, (part_low, part_high) in enumerate(boxes):
+        if level:
+            cell, part = np.repeat(cell, 2), np.stack([2 * part, 2 * part + 1], axis=1).ravel()
+        far = np.hypot(*np.maximum(part_high[part] - low[cell], high[cell] - part_low[part]).T)
+        by_far = np.lexsort((far, cell))
+        total = np.append(0, np.cumsum(np.diff(_starts(points, level))[part[by_far]]))
+        start, end = (np.searchsorted(cell, cells, side) for side in ("left", "right"))
+        last = np.searchsorted(total, total[start] + most, "right") - 1  # with it there are most others, and itself
+        most_far = np.append(far[by_far], np.inf)[np.where(last < end, last, -1)]
+        reach = np.minimum(reach, most_far * (1 + 1e-9))  # more than hypot rounds
+        apart = np.maximum(part_low[part] - high[cell], low[cell] - part_high[part]).clip(0)
+        near = np.hypot(*apart.T) <= reach[cell]
+        cell, part = cell[near], part[near]
+    return np.searchsorted(cell, np.arange(len(low) + 1)), part

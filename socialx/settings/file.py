@@ -17,7 +17,18 @@ FILE_BYTES = 1 << 20  # longest settings file
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Read YAML or TOML into values by ``section.name``. Raises SettingsError for invalid files and repeated keys."""
-    advice = "name a YAML or TOML file of settings"
+    values: dict[str, Any] = {}
+    for section, names in read_tree(path, "settings").items():
+        if isinstance(names, Mapping) and names:
+            values |= {f"{section}.{name}": value for name, value in names.items()}
+        else:
+            values[str(section)] = names
+    return values
+
+
+def read_tree(path: Path, content: str) -> dict[str, Any]:
+    """Return the blocks of a YAML or TOML file; content: what the file says, for the remedy. Raises SettingsError."""
+    advice = f"name a YAML or TOML file of {content}"
     try:
         text = read_text(path, FILE_BYTES)
     except UnicodeDecodeError:
@@ -27,18 +38,11 @@ def read_settings(path: Path) -> dict[str, Any]:
             path, f"the file cannot be read ({getattr(error, 'strerror', None) or error})", advice
         ) from None
     try:
-        tree = tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
+        return tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise SettingsError(path, f"the file is not TOML ({str(error)[:200]})") from None
     except RecursionError:
         raise SettingsError(path, "the blocks are nested too deeply", "use two levels: section and setting") from None
-    values: dict[str, Any] = {}
-    for section, names in tree.items():
-        if isinstance(names, Mapping) and names:
-            values |= {f"{section}.{name}": value for name, value in names.items()}
-        else:
-            values[str(section)] = names
-    return values
 
 
 @lru_cache(maxsize=8)  # a command may read a run's settings several times

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, shortened
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.progress import Callback, note, subscribe, work
@@ -17,15 +16,15 @@ from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
 from socialx.files.sources import download as downloads
-from socialx.files.sources.databases import database, is_url, query_table
-from socialx.files.sources.frames import FRAME, Frame, as_table
+from socialx.files.sources.frames import Frame, as_rows
 from socialx.files.sources.positions.locations import centre, read_locations
+from socialx.files.sources.queries import is_url, query_table
 from socialx.files.sources.readings import read
-from socialx.files.sources.recognition import FileKind, command, find, recognise, recognise_kind, refuse_socialx_file
-from socialx.files.sources.request import ConvertOptions, free_unit, with_options, zone_name
-from socialx.files.sources.tables.reader import CSV
+from socialx.files.sources.recognition import FORMATS, FileKind, command, find, recognise_kind, refuse_socialx_file
+from socialx.files.sources.request import FRAME, ConvertOptions, free_unit, with_options, zone_name
+from socialx.files.sources.tables.formats import CSV, describe
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store import writer
-from socialx.files.store.head import read_head
 from socialx.files.store.layout import Readings
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
@@ -36,6 +35,7 @@ from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
 LOOKED_BYTES = 80 << 20  # size of observations up to which a written file is inspected
+QUERY = 60  # letters of a query in a message
 HDF5_SUFFIXES = ("", ".h5", ".hdf5", ".hdf")
 
 
@@ -44,7 +44,8 @@ class Conversion(ResultRepr):
     """The result of ``convert``: the file, or only the recognised input where the output was omitted.
 
     kind: the recognised kind of input.  centre: latitude and longitude of the network centre.  notes: assumptions about
-    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.
+    the input.  problems: failed checks, or None without a check.  next: the tasks to choose from next.  described: what
+    the tables hold, by a dry run.
     """
 
     data: Path | str
@@ -56,9 +57,12 @@ class Conversion(ResultRepr):
     notes: tuple[Message, ...]
     problems: tuple[Message, ...] | None
     next: tuple[Command, ...]
+    described: TableSpec | None = None
 
     def headline(self) -> str:
         """Return what was written or recognised, and the next task."""
+        if self.described is not None:
+            return f"{self.data}: {self.described.as_json()}"
         summary = f"{self.data} is {self.kind.name}"
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
@@ -77,6 +81,7 @@ def convert(
     *,
     validate: Annotated[bool, Help("check the written file, exit 3 if it fails")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
+    dry_run: Annotated[bool, Help("describe a table, and write nothing")] = False,
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
@@ -87,85 +92,81 @@ def convert(
     column, and ``timezone`` is the zone of the times.
 
     The output keeps every row and value, and is complete or absent.  ``Conversion.problems`` lists failed checks.
-    Raises SocialxError for unreadable files, and SettingsError for wrong arguments.
+    Raises SocialxError for unreadable files, and SettingsError for wrong arguments and for a table whose first rows do
+    not prove what it holds.
     """
-    if is_frame(data) and output is None:
+    if is_frame(data) and output is None and not dry_run:
         problem = "converting a frame needs an output"
         raise SettingsError("", problem, f"add {Argument('output', 'FILE.h5')}")
-    with subscribe(progress), _as_file("convert", data, options) as (read, options, names):
-        return _convert(kind, read, output, options, validate=validate, overwrite=overwrite, names=names)
+    with subscribe(progress):
+        request = as_request("convert", data, options)
+        if dry_run:
+            described, questions = describe(request)
+            for question in questions:
+                note(question)
+            table = FileKind(CSV, "a table", None)
+            return Conversion(request.where, table, None, None, None, None, questions, None, (), described)
+        return _convert(kind, request, output, options, validate=validate, overwrite=overwrite)
 
 
-@contextmanager
-def _as_file(
-    task: str, data: Any, options: dict[str, Any]
-) -> Iterator[tuple[Any, dict[str, Any], tuple[str, str] | None]]:
-    """Yield the data to read, the options, and (names for messages, for commands), None where the data is a file.
-
-    A frame or a database query becomes a temporary file.
-    """
+def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptions:
+    """Return the options of ``convert`` or ``append`` for files, a frame, or the rows of a query of a database."""
     sources = data if isinstance(data, Sequence) and not isinstance(data, str) else [data]
-    framed, base = is_frame(data) and task == "convert", any(map(is_url, sources))
-    if not framed and not base:
-        if options.get("query") is not None:
-            remedy = "name a database, for example sqlite:///roads.db, or drop the query"
-            raise SettingsError("", f"{Argument('query')} needs a database", remedy)
-        yield data, options, None
-        return
-    name, label, typed = "frame", FRAME, "FRAME"
-    if base:
+    given, query = dict(options), options.get("query")
+    if any(map(is_url, sources)):
         if len(sources) > 1:
             raise SettingsError("", "a database cannot be combined with other files", "name the database alone")
-        source, query = database(sources[0]), options.get("query")
-        data, name, label, typed = query_table(source, query), source.name, source.label(str(query)), source.shown
-    with as_table(task, data, name, label, typed) as (path, zone):
-        given = {"timezone": zone, **{key: value for key, value in options.items() if value is not None}}
-        yield path, given, (label, typed)
+        shown, frame = query_table(sources[0], query)
+        name, label = Path(shown).stem or "database", f"{shown} ({shortened(' '.join(str(query).split()), QUERY)})"
+    elif query is not None:
+        remedy = "name a database, for example sqlite:///roads.db, or drop the query"
+        raise SettingsError("", f"{Argument('query')} needs a database", remedy)
+    elif is_frame(data):
+        (frame, formed), name, label = as_rows(data, bool(given.get("first_time"))), "frame", FRAME
+        columns = any(given.get(said) for said in ("sensor_column", "channel", "table"))
+        formed = {said: value for said, value in formed.items() if said == "timezone" or not columns}
+        given = formed | {said: value for said, value in given.items() if value is not None}
+    else:
+        return ConvertOptions.from_call(task, data, given)
+    return replace(ConvertOptions.from_call(task, name, given), frame=frame, label=label)
 
 
 def _convert(
     kind: str,
-    data: str | Path | Sequence[str | Path],
+    request: ConvertOptions,
     output: str | Path | None,
     options: Mapping[str, Any],
     *,
     validate: bool,
     overwrite: bool,
-    names: tuple[str, str] | None,
 ) -> Conversion:
-    """Convert files.  names: the names that stand for a temporary file, in messages and in commands."""
-    request = ConvertOptions.from_call("convert", data, options)
-    path = request.data
-    label, typed = names or (path, path)
-    kind = CSV if request.transposed and find(kind) is None else kind
+    """Convert files or rows; without an output, only identify them."""
     named = find(kind)
-    if named is None or output is not None:
+    if request.frame is None and (named is None or output is not None):
         refuse_socialx_file(request.head)
     if output is None and named is not None:
         raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
-    recognised = recognise_kind(request.head, request) if named is None else FileKind(kind, "named", None)
-    recognised = replace(recognised, next=None) if names else recognised
+    recognised = recognise_kind(request) if named is None else FileKind(kind, "named", None)
     if output is None:
-        reading = command(request, recognise(request.head)[0], options)
-        reading.arguments = (kind, typed, *request.more)
-        return Conversion(label, recognised, None, None, None, None, (), None, (reading,))
+        following: tuple[Command, ...] = (command(request, FORMATS[recognised.name], options),)
+        return Conversion(request.where, recognised, None, None, None, None, (), None, following)
     target = Path(output)
-    inputs = (path, *request.more, request.meta_csv, request.ids)
-    check_outputs((target, None), others=inputs, overwrite=overwrite)
+    inputs = () if request.frame is not None else (request.data, *request.more)
+    check_outputs((target, None), others=(*inputs, request.meta_csv, request.ids), overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
         problem = f"{Argument('output', target)} names an HDF5 file, which cannot end in {target.suffix!r}"
         raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
-    readings, summary, notes = write_file(kind, request, target, overwrite, str(label))
+    readings, summary, notes = write_file(kind, request, target, overwrite)
     untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
-        report = inspection.inspect(target)
+        report = inspection.examine(open_store(target, sensors=readings.sensors))
         failing = checks.VALIDATE_CHECKS if validate else ()
         covered = (*failing, "units")  # reported by the reader
         untold = checks.messages(report, target, [name for name in checks.CHECKS if name not in covered])
         problems = tuple(checks.messages(report, target, failing)) if validate else None
     targets = {} if readings.feature == SPEED else {"data.targets": readings.feature}
     training: dict[str, Any] = {"data.path": target, **targets}
-    following: tuple[Command, ...] = (Command("train", **training, preset=preset_here()),)
+    following = (Command("train", **training, preset=preset_here()),)
     if not all(map(math.isfinite, readings.sensors.latitude)):  # social pooling needs the position of every sensor
         alone = Command("train", **training, **{"pooling.kind": "none"}, preset=preset_here())
         following = (Command("backfill", target, meta_csv="LOCATIONS.csv"), alone)
@@ -176,21 +177,17 @@ def _convert(
     for message in untold:
         note(message)
     name, every = readings.dataset_name, (*notes, *untold)
-    return Conversion(label, recognised, target, name, summary, middle, every, problems, following)
+    return Conversion(request.where, recognised, target, name, summary, middle, every, problems, following)
 
 
 def write_file(
-    kind: str, request: ConvertOptions, target: Path, overwrite: bool = False, name: str | None = None
+    kind: str, request: ConvertOptions, target: Path, overwrite: bool = False
 ) -> tuple[Readings, writer.Summary, list[Message]]:
-    """Write the file of a request, and return observations, summary and notes on assumptions.
-
-    name: the source name in the file, where it differs from the data.
-    """
+    """Write the file of a request, and return observations, summary and notes on assumptions."""
     if find(kind) is None:
-        recognised = recognise_kind(request.head, request)
-        note(f"{request.data}: {recognised.why} ({recognised.name})")
+        recognised = recognise_kind(request)
+        note(f"{request.where}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
-    readings = replace(readings, source_data=name or readings.source_data)
     notes = [text if isinstance(text, Message) else Message("", text) for text in readings.notes]
     for text in readings.notes:
         note(text)
@@ -223,8 +220,8 @@ def append(
 
     The file is always the old or the complete new version.  Raises SocialxError for unsuitable tables.
     """
-    with subscribe(progress), _as_file("append", data, options) as (data, options, _):
-        return appending.append(Path(path), ConvertOptions.from_call("append", data, options), fill_gaps)
+    with subscribe(progress):
+        return appending.append(Path(path), as_request("append", data, options), fill_gaps)
 
 
 @with_help
@@ -354,7 +351,7 @@ def inspect(
     with subscribe(progress):
         names = checks.parse(fail_unless) if fail_unless else []
         (path,) = files_in(path)
-        kind = recognise_kind(read_head(path))
+        kind = recognise_kind(ConvertOptions(path))
         if kind.next is not None:
             if names or plot or geojson:
                 raise SocialxError(path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 
@@ -67,6 +67,11 @@ def predict(
     resample: Annotated[
         str | timedelta | None, Help("of a table: average finer rows to steps of this length", "TIME")
     ] = None,
+    table: Annotated[str | Path | None, Help("of a table: what it holds, in YAML", "SPEC")] = None,
+    time_column: Annotated[Sequence[str], Help("of a table: the column of times", "NAME")] = (),
+    sensor_column: Annotated[Sequence[str], Help("of a table: the column of sensors", "NAME")] = (),
+    channel: Annotated[str | None, Help("of a table: the column of readings", "NAME")] = None,
+    quantity: Annotated[str | None, Help("of a table: what the readings are, such as speed", "NAME")] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
@@ -83,16 +88,25 @@ def predict(
     SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
     intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
-    table = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing, "resample": resample}
+    described: dict[str, Any] = {
+        "meta_csv": meta_csv,
+        "units": units,
+        "timezone": timezone,
+        "missing": missing,
+        "resample": resample,
+    }
+    described |= {"time_column": time_column, "sensor_column": sensor_column, "channel": channel}
+    described |= {"table": table, "quantity": quantity}
     if at is not None and (start is not None or end is not None):
         raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
-        file, named = stack.enter_context(as_file(data, run_folder, ConfigLayers.from_call(settings, sections), table))
+        typed = ConfigLayers.from_call(settings, sections)
+        file, named = stack.enter_context(as_file(data, run_folder, typed, described))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         opened = open_forecasting(run_folder, layers, split=False)
         experiment, trained = opened.experiment, opened.trained
-        inputs = tuple(list_inputs(named, [run_folder], [meta_csv]))
+        inputs = tuple(list_inputs(named, [run_folder], [meta_csv, table]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from socialx.core.errors import MARK, Argument, Command, Message, SettingsError, SocialxError, render, rewrite_messages
 from socialx.core.progress import note
-from socialx.files.sources.frames import FRAME, Frame, as_table, hide_file, temporary_folder, write_frame
+from socialx.files.sources.frames import Frame, write_frame
 from socialx.files.sources.recognition import socialx_kind
-from socialx.files.sources.request import ConvertOptions, options
+from socialx.files.sources.request import FRAME, options
 from socialx.files.store.head import container, read_head
 from socialx.files.store.store import AGAIN, open_store
 from socialx.settings.layers import ConfigLayers
@@ -22,7 +23,11 @@ from socialx.tasks.trained_model import load_run_settings, refuse_other_file
 from socialx.training.run_folder import TrainedRun
 
 Data = str | Path | Frame | Mapping[str, Any] | None
-TABLE = ("meta_csv", "units", "timezone", "missing", "resample")  # arguments of convert that predict has too
+# Arguments of convert that predict has too.
+TABLE = (
+    *("table", "time_column", "sensor_column", "channel", "quantity"),
+    *("meta_csv", "units", "timezone", "missing", "resample"),
+)
 MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 
@@ -36,41 +41,26 @@ def as_file(
     ``options`` are given.  options: arguments of ``convert`` for a table.  Messages of the block name the frame or the
     table in place of the temporary file.
     """
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in options.items() if value not in (None, (), [])}
     framed = not (data is None or isinstance(data, str | Path | Mapping))
-    if framed and options and load_run_settings(run, layers, SCORING).settings.model.zero_shot:
-        frame = as_table("predict", cast("Frame", data), "frame", FRAME, "FRAME")
-        with frame as (parquet, zone), as_file(parquet, run, layers, {"timezone": zone, **options}) as (read, _):
-            yield read, layers
-        return
     named = layers if framed else ConfigLayers.from_call(layers, {"data": data})
     path = Path(named.data) if isinstance(named.data, str | Path) and str(named.data) and not framed else None
     exists = path is not None and _exists(path)
-    table = path if path and exists and socialx_kind(read_head(path, AGAIN)) is None else None
+    table: Any = path if path and exists and socialx_kind(read_head(path, AGAIN)) is None else None
+    if framed and options and load_run_settings(run, layers, SCORING).settings.model.zero_shot:
+        table = data
     if options and table is None and (exists or path is None):
         _refuse_table_options(options, path, framed)
     if table is None and not framed:
         yield data, named
         return
-    with temporary_folder("predict") as folder:
+    with _temporary_folder() as folder:
         file = folder / "readings.h5"
         if table is None:
-            section = load_run_settings(run, layers, SCORING).settings.data
-            features = dict.fromkeys((*section.targets, *(section.inputs or ())))
-            if section.path is None:
-                remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
-                raise SocialxError(FRAME, f"{run.named} has no file that says where its sensors are", remedy)
-            if len(features) > 1:
-                problem = f"{run.named} reads {', '.join(features)}, and a frame holds readings of one feature"
-                raise SocialxError("", problem, "write a file with all features")
-            store = open_store(section.path, section.targets[0])
-            if layers.data is None:
-                refuse_other_file(run, {store.feature: store})
-            write_frame(file, cast("Frame", data), store)
-            kept = {name: Path("FILE.h5") for name in (str(file), "OUT.h5")}
-            naming = rewrite_messages(hide_file(file, FRAME, kept))
+            _write_frame(cast("Frame", data), run, layers, file)
+            naming = rewrite_messages(_rename(file, FRAME, "FILE.h5"))
         else:
-            naming = _convert_temporarily(table, file, options)
+            naming = _convert_temporarily(table, file, run, options)
         with naming:
             yield {**(data if isinstance(data, Mapping) else {}), "path": file}, named
 
@@ -82,11 +72,39 @@ def _exists(path: Path) -> bool:
     return False
 
 
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Yield a folder that is deleted after the block. Raises SocialxError where creation fails."""
+    try:
+        folder = TemporaryDirectory(prefix="socialx-predict-")
+    except OSError as error:
+        problem = f"the folder for a temporary file cannot be written ({error.strerror})"
+        raise SocialxError("TMPDIR", problem, "set TMPDIR to a folder with space") from None
+    with folder as name:
+        yield Path(name)
+
+
+def _write_frame(frame: Frame, run: TrainedRun, layers: ConfigLayers, file: Path) -> None:
+    """Write a frame of the run's own sensors. Raises SocialxError for a run without a file or of several features."""
+    section = load_run_settings(run, layers, SCORING).settings.data
+    features = dict.fromkeys((*section.targets, *(section.inputs or ())))
+    if section.path is None:
+        remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
+        raise SocialxError(FRAME, f"{run.named} has no file that says where its sensors are", remedy)
+    if len(features) > 1:
+        problem = f"{run.named} reads {', '.join(features)}, and a frame holds readings of one feature"
+        raise SocialxError("", problem, "write a file with all features")
+    store = open_store(section.path, section.targets[0])
+    if layers.data is None:
+        refuse_other_file(run, {store.feature: store})
+    write_frame(file, frame, store)
+
+
 def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed: bool) -> None:
     """Raise SettingsError for table options (name -> value): the data is a frame (framed), absent or a socialx file."""
-    name = next((option for option in ("missing", "resample") if option in options), next(iter(options)))
+    name = next(iter({**options}.keys() - {"meta_csv", "units", "timezone"}), next(iter(options)))
     problem, remedy = f"{path} is a socialx file", str(Command("backfill", path, **options))
-    if name in ("missing", "resample"):
+    if name not in ("meta_csv", "units", "timezone"):
         remedy = f"convert its source again with {Argument(name, options[name])}"
     if framed:
         problem, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop the option"
@@ -96,35 +114,67 @@ def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed:
 
 
 @contextmanager
-def _convert_temporarily(table: Path, file: Path, given: Mapping[str, Any]) -> Iterator[None]:
-    """Convert a table to a temporary file, and name the table in messages of the block.
+def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping[str, Any]) -> Iterator[None]:
+    """Convert a table or frame to a temporary file, and name the source in messages of the block.
 
     given: the options for ``convert``.  A note names the command that keeps the file.
     """
-    from socialx.tasks.data_files import write_file  # imports the download code
+    from socialx.tasks.data_files import as_request, write_file  # imports the download code
 
-    archive = container(table)
-    stem = table.name.split(".")[0] or "readings"
-    kept = archive.parent / f"{stem}.h5"
-    kept = archive.parent / f"{stem}_converted.h5" if kept == archive else kept
+    framed = not isinstance(table, Path)
+    shown, kept = (FRAME, Path("frame.h5")) if framed else (str(table), _kept(table))
+    typed = "FRAME" if framed else shown
     others = {option.name: option.metavar for option in options().values() if option.name not in TABLE}
 
     def with_options(more: Mapping[str, Any]) -> Command:
         added = {name: others[name] if value is None else value for name, value in more.items()}
-        return Command("convert", "auto", table, **{**given, **added}, output=kept)
+        return Command("convert", "auto", typed, **{**given, **added}, output=kept)
 
-    def retell(name: object, others: Collection[str], text: str) -> str:
-        renamed = hide_file(file, str(name), {str(file): kept, "OUT.h5": kept})
-        return renamed(_write_for_predict(text, others, with_options))
+    def for_predict(part: Argument | Command) -> str:
+        if isinstance(part, Command) and part.task == "convert":
+            said = {name: value for name, value in part.options.items() if name != "output"}
+            if set(said) <= {*TABLE}:
+                return str(Command("predict", str(run.named), data=typed, **said))
+        return str(part)
 
-    with rewrite_messages(partial(retell, f"the temporary file of {table} in {file.parent.parent}", others)):
-        write_file("auto", ConvertOptions.from_call("convert", table, given), file)
-    note(Message("", f"{table} was converted to a temporary file for this forecast", with_options({})), True)
-    with rewrite_messages(partial(retell, table, {*others, "missing"} - {"start"})):  # predict has start too
+    def retell(name: str, names: Mapping[str, Any], text: str) -> str:
+        text = _write_for_predict(render(text, for_predict), names, with_options)
+        return _rename(file, name, kept)(text)
+
+    with rewrite_messages(partial(retell, f"the temporary file of {shown} in {file.parent.parent}", others)):
+        write_file("auto", as_request("convert", table, given), file)
+    note(Message("", f"{shown} was converted to a temporary file for this forecast", with_options({})), True)
+    predicted = {name: value for name, value in {**others, "missing": "X,X"}.items() if name != "start"}
+    with rewrite_messages(partial(retell, shown, predicted)):  # predict has start too
         yield
 
 
-def _write_for_predict(text: str, others: Collection[str], with_options: Callable[[Mapping[str, Any]], Command]) -> str:
+def _kept(table: Path) -> Path:
+    """Return the name of the file, in the folder of a table, to which the table is converted."""
+    archive, stem = container(table), table.name.split(".")[0] or "readings"
+    kept = archive.parent / f"{stem}.h5"
+    return archive.parent / f"{stem}_converted.h5" if kept == archive else kept
+
+
+def _rename(file: Path, name: str, kept: str | Path) -> Callable[[str], str]:
+    """Return a function that writes ``name`` for a temporary file in messages, and ``kept`` in commands."""
+
+    def rename_part(part: Argument | Command) -> str:
+        def instead(value: object) -> object:
+            return kept if str(value) in (str(file), "OUT.h5") else value
+
+        if isinstance(part, Argument):
+            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
+        part.arguments = tuple(map(instead, part.arguments))
+        part.options = {key: instead(value) for key, value in part.options.items()}
+        return str(part)
+
+    return lambda text: render(text, rename_part).replace(str(file), name)
+
+
+def _write_for_predict(
+    text: str, others: Mapping[str, Any], with_options: Callable[[Mapping[str, Any]], Command]
+) -> str:
     """Rewrite arguments of ``convert`` in a message about a table as commands.
 
     others: arguments that only ``convert`` has; ``with_options`` makes the command with the arguments.

@@ -86,7 +86,7 @@ def test_inspect_prints_a_table_or_json_of_one_shape_for_any_file(data: Path, tm
     assert (ours["kind"], ours["next"]) == ("current", None)
     raw = json.loads(socialx("inspect", cut_csv(tmp_path / "raw.csv", 9), "--json").stdout)
     assert list(raw) == list(ours)
-    assert (raw["kind"], raw["path"], raw["rows"]) == ("published-csv", str(tmp_path / "raw.csv"), None)
+    assert (raw["kind"], raw["path"], raw["rows"]) == ("csv", str(tmp_path / "raw.csv"), None)
     assert raw["next"].startswith("socialx convert auto")
 
 

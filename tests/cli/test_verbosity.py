@@ -40,7 +40,7 @@ def test_a_normal_run_has_two_lines_of_notes_and_a_quiet_one_none(
 
 def test_details_and_errors(tmp_path: Path) -> None:
     words = ("convert", "auto", EXCERPT, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "a.h5")
-    detail = "METR-LA.csv and PEMS-BAY.csv as published"
+    detail = "a table of any network, a column per sensor or a row per reading"
     assert detail not in socialx(*words, details=False).stderr
     assert f"note: {EXCERPT}: {detail}" in socialx(*words, "--overwrite", "-v", details=False).stderr
     refusal = socialx("inspect", tmp_path / "none.h5", "-q", details=False)

@@ -35,28 +35,41 @@ def test_east_is_x_and_north_is_y() -> None:
     assert xy[2, 1] - xy[0, 1] == pytest.approx(11.12, abs=0.02)
 
 
+NETWORKS = {
+    "spread": lambda dice, n: dice.uniform(0, 10, (n, 2)),
+    "equal distances and locations": lambda dice, n: dice.integers(0, 6, (n, 2)).astype(float),
+    "towns": lambda dice, n: dice.normal(size=(n, 2)) * dice.choice([1e-3, 1, 1e4], (n, 1)),
+    "date line": lambda dice, n: geo.to_plane(dice.uniform(-18, -17, n), dice.choice([-180, 180, 179.9, -179.95], n)),
+    "poles": lambda dice, n: geo.to_plane(dice.choice([-90, 89.9, 90], n), dice.uniform(-180, 180, n)),
+    "a circle and its centre": lambda dice, n: (
+        np.exp(1j * np.arange(n)[:, None]).view(float) * (dice.random((n, 1)) < 0.9)
+    ),
+}
+
+
 @given(
-    sensors=st.integers(1, 30),
+    network=st.sampled_from(sorted(NETWORKS)),
+    sensors=st.integers(1, 120),
     neighbours=st.none() | st.integers(1, 8),
     reach=st.sampled_from([np.inf, 5.0, 0.5]),
     seed=st.integers(0, 50),
 )
-def test_neighbours_are_the_nearest_others(sensors: int, neighbours: int | None, reach: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    xy = rng.uniform(0, 10, (sensors, 2))
-    xy[rng.random(sensors) < 0.2] = np.nan
+def test_neighbours_are_the_nearest_others_equal_ones_in_their_order(
+    network: str, sensors: int, neighbours: int | None, reach: float, seed: int
+) -> None:
+    dice = np.random.default_rng(seed)
+    xy = NETWORKS[network](dice, sensors)
+    xy[dice.random(sensors) < 0.2] = np.nan
     found = geo.nearest_neighbours(xy, neighbours, reach)
-    index, exists = found.index, found.exists
-    assert index.shape == exists.shape == (sensors, max(1, exists.sum(1).max()))
-    for i in range(sensors):
-        gaps = np.hypot(*(xy - xy[i]).T)
-        gaps[i] = np.nan
-        expected = [j for j in np.argsort(gaps, kind="stable") if gaps[j] <= reach and np.isfinite(gaps[j])]
-        expected = expected[:neighbours]
-        assert index[i][exists[i]].tolist() == expected
-        assert (index[i][~exists[i]] == i).all()
-        np.testing.assert_array_equal(found.distance[i][exists[i]], gaps[expected])
-        np.testing.assert_allclose(np.hypot(*found.offsets[i].T), found.distance[i], rtol=1e-12)
+    gaps = np.hypot(*np.moveaxis(xy[:, None] - xy, -1, 0))
+    gaps[np.isnan(gaps) | np.eye(sensors, dtype=bool) | (gaps > reach)] = np.inf
+    exists = np.isfinite(gaps).sum(1)[:, None] > np.arange(sensors if neighbours is None else neighbours)
+    exists = exists[:, : max(1, exists.sum(1).max(initial=0))]
+    order = np.argsort(gaps, axis=1, kind="stable")[:, : exists.shape[1]]
+    np.testing.assert_array_equal(found.exists, exists)
+    np.testing.assert_array_equal(found.index, np.where(exists, order, np.arange(sensors)[:, None]))
+    np.testing.assert_array_equal(found.distance, np.where(exists, np.take_along_axis(gaps, order, 1), 0))
+    np.testing.assert_array_equal(found.offsets, np.where(exists[..., None], xy[order] - xy[:, None], 0))
 
 
 def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import ParquetWriter
 
-from socialx.files.sources.small_tables import read_workbook
 from tests.commands import ROOT
 from tests.data_files import refusal
 from tests.frames import converted, network, same
@@ -70,10 +69,9 @@ MILLIONS = b'<row><c t="n"><v>1</v></c><c t="n"><v>1</v></c></row>' * 40_000
 @pytest.mark.timeout(60)
 def test_a_workbook_with_one_cell_far_away(tmp_path: Path) -> None:
     path = workbook(tmp_path, FAR, 1)
-    many = "a sheet has 1,048,576 rows and 16,384 columns, too many cells to read.\n  try: "
-    refused(path, f"{many}remove cells far from the table", "as CSV")
+    refused(path, "1,048,576 rows", "as CSV")
     network().to_csv(tmp_path / "ok.csv")
-    refused(path, "1,048,576 rows and 16,384 columns", option="--meta-csv")
+    refused(path, "1,048,576 rows", option="--meta-csv")
 
 
 @pytest.mark.slow
@@ -81,7 +79,7 @@ def test_a_workbook_with_one_cell_far_away(tmp_path: Path) -> None:
 def test_a_workbook_of_millions_of_rows(tmp_path: Path) -> None:
     path = workbook(tmp_path, MILLIONS, 100)
     assert path.stat().st_size < 2_000_000
-    refused(path, "bytes unpacked, too many to read.\n  try: save the table as CSV")
+    refused(path, "bytes unpacked", "as CSV")
 
 
 @pytest.mark.slow
@@ -135,18 +133,7 @@ def test_a_parquet_file_of_equal_rows(tmp_path: Path) -> None:
     with ParquetWriter(path, table.schema) as file:
         for _ in range(3):
             file.write_table(table, row_group_size=rows)
-    refused(path, "90,000,000 cells in", "too many for observations.\n  try: save the table as CSV")
+    refused(path, "90,000,000 cells", "as CSV")
     frame = pd.DataFrame(0.0, pd.date_range("2024-01-01", periods=100_000, freq="5min", name="time"), ["a", "b", "c"])
     frame.to_parquet(path)
-    assert converted(path).shape == (100_000, 3)
-
-
-def test_the_cells_of_a_workbook(tmp_path: Path) -> None:
-    pd.DataFrame([[1, 2.5, "a"], [None, 3.0, ""], [None, None, None]]).to_excel(
-        tmp_path / "a.xlsx", header=False, index=False
-    )
-    [rows] = read_workbook(tmp_path / "a.xlsx").values()
-    assert rows[0] == [1, 2.5, "a"]
-    assert rows[1][1] == 3
-    assert len(rows) == 2
-    assert [cell != cell for cell in rows[1]] == [True, False, True]
+    assert converted(path, quantity="speed").shape == (100_000, 3)

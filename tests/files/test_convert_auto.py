@@ -1,11 +1,10 @@
-"""Whatever users hold: what it is told by, what is known of it, what must be said, in the words of the command."""
+"""Whatever users hold: one command makes the file, or says what it is and the command that helps."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,24 +14,22 @@ import h5py
 import numpy as np
 import pytest
 
+from socialx.core.errors import SettingsError
 from socialx.files.sources import NAMES
-from socialx.files.sources.contents import RowClock
 from socialx.files.sources.readings import read
 from socialx.files.sources.recognition import FORMATS, find, recognise
 from socialx.files.sources.request import ConvertOptions, parse_freq
 from socialx.files.store.head import read_head
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import as_text
-from socialx.settings.layers import preset_here
-from tests.array_files import fractions, tiled
-from tests.commands import ROOT, socialx
+from socialx.files.store.writer import create
+from tests.commands import ROOT, refused, socialx, works
 from tests.data_files import (
+    BAY_IDS,
     IDS,
     changed,
     drop,
     refusal,
-    seconds_of,
     shown,
     speeds,
     timestamps,
@@ -42,39 +39,9 @@ from tests.data_files import (
     write_stations,
 )
 from tests.older_files import OLDER
-from tests.published_files import write_dyna, write_geo, write_t_gcn
 
 ROWS = 60
 TIMES, VALUES = timestamps(ROWS), speeds(ROWS)
-
-
-def libcity(folder: Path) -> Path:
-    write_geo(folder)
-    return write_dyna(folder, {"traffic_speed": VALUES}).parent
-
-
-def matrix(path: Path) -> Path:
-    np.savetxt(path, VALUES, "%.17e", ",")
-    return path
-
-
-def rows_of_sensors(path: Path, header: str, row: Callable[[str, str, float], str]) -> Path:
-    every = (
-        (t, vdid, v)
-        for t, values in zip(TIMES, VALUES.tolist(), strict=True)
-        for vdid, v in zip(IDS, values, strict=True)
-    )
-    path.write_text(header + "".join(f"{row(*each)}\n" for each in every))
-    return path
-
-
-def pems_station(time: str, vdid: str, value: float) -> str:
-    return f"{time[5:7]}/{time[8:10]}/{time[:4]}{time[10:]},{vdid},7,5,S,ML,.43,90,100,20,.02,{value!r},10,20,.02,60,1"
-
-
-def utd19(time: str, vdid: str, value: float) -> str:
-    second = 3600 * int(time[11:13]) + 60 * int(time[14:16])
-    return f"{time[:10]},{second},{vdid},60,0.02,,losangeles,{value!r}"
 
 
 def taiwan(folder: Path) -> Path:
@@ -88,239 +55,186 @@ def taiwan(folder: Path) -> Path:
     return folder
 
 
-def saved(path: Path, **arrays: np.ndarray) -> Path:
-    np.savez(path, **arrays)
-    return path
-
-
-START, CLOCK = ["--first-time", TIMES[0]], ["--first-time", TIMES[0], "--freq", "5min"]
-BUILDERS = {
-    "published-csv": (lambda f: write_csv(f / "d.csv", TIMES, VALUES), []),
-    "csv": (
-        lambda f: (
-            Path(f / "d.csv")
-            if (f / "d.csv").write_text(write_csv(f / "e.csv", TIMES, VALUES).read_text().replace(",", "time,", 1))
-            else f
-        ),
-        [],
-    ),
-    "t-gcn": (lambda f: write_t_gcn(f / "los_speed.csv", VALUES), CLOCK),
-    "matrix-csv": (lambda f: matrix(f / "V_228.csv"), CLOCK),
+CLOCK = ["--first-time", TIMES[0], "--freq", "5min", "--channel", "speed"]
+BUILDERS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
+    "csv": (lambda f: write_csv(f / "d.csv", TIMES, VALUES), []),
     "hdfstore": (lambda f: write_frame(f / "d.h5", TIMES, VALUES), []),
-    "torch-mts": (lambda f: saved(f / "data.npz", data=tiled(VALUES, fractions(TIMES))), START),
-    "largest-npz": (
-        lambda f: saved(
-            f / "his.npz",
-            data=tiled((VALUES - 40) / 8, fractions(TIMES), np.full(ROWS, 3)),
-            mean=np.array(40.0),
-            std=np.array(8.0),
-        ),
-        START,
-    ),
-    "pems-npz": (lambda f: saved(f / "PEMS04.npz", data=tiled(VALUES * 9, VALUES / 99, VALUES)), CLOCK),
-    "npy": (lambda f: np.save(f / "d.npy", VALUES) or f / "d.npy", CLOCK),
-    "pyg-t": (lambda f: np.save(f / "node_values.npy", tiled(VALUES, fractions(TIMES))) or f, START),
-    "libcity": (libcity, []),
-    "pems-station": (lambda f: rows_of_sensors(f / "d07.txt", "", pems_station), []),
-    "utd19": (lambda f: rows_of_sensors(f / "u.csv", "day,interval,detid,flow,occ,error,city,speed\n", utd19), []),
+    "npy": (lambda f: np.save(f / "d.npy", VALUES) or f / "d.npy", CLOCK),  # type: ignore[func-returns-value]
     "taiwan-vd": (taiwan, []),
 }
 
 
-def test_every_format_is_tried_here() -> None:
-    assert set(BUILDERS) == set(FORMATS)
-
-
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: str) -> None:
     build, options = BUILDERS[name]
-    (tmp_path / "in").mkdir()
-    data = build(tmp_path / "in")
-    meta = write_locations(tmp_path / "meta.csv")
-    said = socialx("convert", "auto", data)
-    assert said.exit_code == 0, said.stderr
-    told = f"{data}: {FORMATS[name].title}: {FORMATS[name].recognise(read_head(data))} ({name})\n"
-    assert said.stdout == told
-    assert said.stderr.startswith("next: socialx convert auto")
-    arguments = [data, *options, "--meta-csv", meta, "--output-h5"]
-    done = socialx("convert", "auto", *arguments, tmp_path / "out.h5", "--validate")
-    assert done.exit_code == 0, done.stderr
-    assert done.stderr.startswith(f"note: {told[:-1]}.\n")
+    (tmp_path / "my dir é").mkdir()
+    data = build(tmp_path / "my dir é")
+    arguments = [data, *options, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
+    done = works("convert", "auto", *arguments, tmp_path / "out.h5", "--validate")
+    assert f"({name})" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == TIMES
-    if name == "largest-npz":
-        assert np.allclose(store.values, VALUES, atol=1e-4)
-    elif name == "taiwan-vd":  # a lane without a reading is none
-        assert np.nan_to_num(store.values).tobytes() == VALUES.astype(np.float32).tobytes()
-    else:
-        assert store.values.tobytes() == VALUES.astype(np.float32).tobytes()
+    wanted = VALUES.astype(np.float32)  # a lane without a reading is none
+    assert (np.nan_to_num(store.values) if name == "taiwan-vd" else store.values).tobytes() == wanted.tobytes()
     assert store.sensors.ids == IDS
     assert store.sensors.latitude.tolist() == [34.0, 34.01, 34.02]
-    assert socialx("inspect", tmp_path / "out.h5").stdout.startswith("kind")
-    # Named instead of recognised, it is the same.
-    socialx("convert", name, *arguments, tmp_path / "named.h5")
+    works("convert", name, *arguments, tmp_path / "named.h5")
     assert open_store(tmp_path / "named.h5").checksum == store.checksum
-    # And inspect says what it is, and what to type.
-    asked = json.loads(socialx("inspect", data, "--json").stdout)
-    assert asked["kind"] == name
-    assert asked["next"].startswith(f"socialx convert auto {data}")
+    assert json.loads(works("inspect", data, "--json").stdout)["kind"] == name
     assert socialx("inspect", data, "--fail-unless", "all").exit_code == 1
 
 
-OPENED: list[str] = []
-sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
+def proposed(*arguments: str | Path) -> list[str]:
+    """The proposed command, as a shell takes it."""
+    return shlex.split(works(*arguments).stderr.splitlines()[-1].removeprefix("next: "))
 
 
-@pytest.mark.parametrize("name", ["published-csv", "csv", "t-gcn", "matrix-csv"])
-def test_a_file_is_opened_three_times_at_most(tmp_path: Path, name: str) -> None:
-    build, options = BUILDERS[name]
-    data, meta = build(tmp_path), write_locations(tmp_path / "meta.csv")
-    for kind in ("auto", name):
-        OPENED.clear()
-        done = socialx("convert", kind, data, *options, "--meta-csv", meta, "--output-h5", tmp_path / f"{kind}.h5")
-        assert done.exit_code == 0, done.stderr
-        assert OPENED.count(str(data)) <= 3, kind
-
-
-def test_libcity_brings_its_own_positions(tmp_path: Path) -> None:
-    done = socialx("convert", "libcity", libcity(tmp_path), "--output-h5", tmp_path / "out.h5")
-    assert done.exit_code == 0, done.stderr
-    sensors = open_store(tmp_path / "out.h5").sensors
-    assert sensors.latitude.tolist() == [34.0, 34.01, 34.02]
-    assert sensors.longitude.tolist() == [-118.0, -118.01, -118.02]
+@pytest.mark.parametrize("verb", [["inspect"], ["convert", "auto"]])
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_proposed_works_as_typed(tmp_path: Path, name: str, verb: list[str]) -> None:
+    (tmp_path / "my dir é").mkdir()
+    data = BUILDERS[name][0](tmp_path / "my dir é")
+    meta = write_locations(tmp_path / "meta.csv")
+    said = {"YYYY-MM-DD HH:MM:SS": TIMES[0], "LOCATIONS.csv": meta, "OUT.h5": tmp_path / "out put.h5"}
+    command = [said.get(word, word) for word in proposed(*verb, data)[1:]]
+    after = proposed(*command, *(["--channel", "speed"] if name == "npy" else []))  # which an array does not say
+    assert after[:4] == ["socialx", "train", "--data", str(tmp_path / "out put.h5")]
 
 
 def test_a_data_set_is_known_by_its_ids(tmp_path: Path) -> None:
     for name, dataset in DATASETS.items():
         ids = tuple(str(vdid) for vdid in dataset.ids[: dataset.sensors])
         data = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids)), ids)
-        meta = (write_stations if dataset.static else write_locations)(tmp_path / "meta.csv", ids)
-        if dataset.static:  # the helper's places leave the map at 325 sensors
-            meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
+        meta = tmp_path / "meta.csv"
+        meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
         source = read("auto", ConvertOptions(data, meta_csv=meta))
-        assert source.dataset_name == dataset.dataset_name
-        assert (source.timezone, source.units) == ("America/Los_Angeles", "mph")
-        assert any(f"{name}, by the ids of its {len(ids)} sensors" in note for note in shown(source.notes))
+        assert (source.dataset_name, source.units) == (dataset.dataset_name, "mph")
+        assert source.timezone == "America/Los_Angeles"
+        assert any(f"{name}, by the ids" in note for note in shown(source.notes))
         other = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids) - 1), ids[1:])
         assert read("auto", ConvertOptions(other, meta_csv=meta)).dataset_name == "mine"
+
+
+def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
+    def source(ids: tuple[str, ...]) -> ConvertOptions:
+        return ConvertOptions(write_csv(tmp_path / "d.csv", TIMES[:9], speeds(9), ids), without_positions=True)
+
+    refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "socialx convert pems-bay")
+    refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "--channel")
+    notes = shown(read("metr-la", source((*IDS[:2], "999999"))).notes)
+    assert any("999999" in note for note in notes)
 
 
 def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "My City.csv", TIMES, VALUES)
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
-    done = socialx(*arguments, tmp_path / "out.h5")
-    assert "the unit is unknown.\n  try: name it with --units mph or --units km/h" in done.stderr
-    assert "0 is treated as missing" in done.stderr
+    done = works(*arguments, tmp_path / "out.h5")
+    assert "--units mph or --units km/h" in done.stderr
+    assert "--missing none" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
-    choices = ["--name", "lyon", "--units", "km/h", "--missing", "none", "--timezone", "America/Los_Angeles"]
-    done = socialx(*arguments, tmp_path / "said.h5", *choices)
-    size = f" --preset {preset_here()}" if preset_here() else ""
-    assert done.stderr.endswith(f"next: socialx train --data {tmp_path / 'said.h5'}{size}\n")
+    choices = ["--name", "lyon", "--units", "KMH", "--missing", "none", "--timezone", "America/Los_Angeles"]
+    works(*arguments, tmp_path / "said.h5", *choices)
     store = open_store(tmp_path / "said.h5")
-    assert (store.dataset_name, store.unit, store.missing, store.timezone) == (
-        "lyon",
-        "km/h",
-        None,
-        "America/Los_Angeles",
-    )
+    assert (store.dataset_name, store.unit, store.missing) == ("lyon", "km/h", None)
+    assert store.timezone == "America/Los_Angeles"
     assert store.valid.all()
     with h5py.File(tmp_path / "said.h5") as file:
         assert file.attrs["feature_set"] == "lyon_v1"
-    assert socialx(*arguments, tmp_path / "m.h5", "--missing", "-1").exit_code == 0
+    works(*arguments, tmp_path / "m.h5", "--missing", "-1")
     assert open_store(tmp_path / "m.h5").missing == -1.0
-    assert "neither a number nor none" in socialx(*arguments, tmp_path / "n.h5", "--missing", "zero").stderr
 
 
 def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", VALUES)
     meta = write_locations(tmp_path / "meta.csv")
-    request = ConvertOptions(tmp_path / "d.npy", meta_csv=meta, first_time=TIMES[0], step_s=300)
-    indexed = read("npy", request)
-    assert indexed.sensors.ids == IDS
-    assert f"{meta}: ids from its column index" in shown(indexed.notes)
+    request = ConvertOptions(tmp_path / "d.npy", meta_csv=meta, first_time=TIMES[0], step_s=300, channel="speed")
+    assert read("npy", request).sensors.ids == IDS
     (tmp_path / "ids.txt").write_text("\n".join(reversed(IDS)) + "\n")
     request = replace(request, ids=tmp_path / "ids.txt")
     listed = read("npy", request)
     assert listed.sensors.ids == IDS[::-1]
     assert listed.sensors.latitude.tolist() == [34.02, 34.01, 34.0]
     (tmp_path / "ids.txt").write_text("1,2\n")
-    refusal(lambda: read("npy", request), "2 ids for the 3 sensors")
+    refusal(lambda: read("npy", request), "ids.txt", "3 sensors")
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("sensor_id,latitude,longitude\n2,36,-1\n0,34,-1\n1,35,-1\n")
     found = read("npy", replace(request, meta_csv=numbered, ids=None))
     assert found.sensors.ids == ("0", "1", "2")
     assert found.sensors.latitude.tolist() == [34, 35, 36]
-    assert any(
-        "no sensor ids, so the sensors are 0 to 2.\n  try: name ids with --ids FILE" in note
-        for note in shown(found.notes)
-    )
+    assert any("--ids FILE" in note for note in shown(found.notes))
 
 
 def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
-    data = write_csv(tmp_path / "d.csv", TIMES, VALUES)
-    done = socialx("convert", "csv", data, "--output-h5", tmp_path / "out.h5")
-    assert done.exit_code == 1
-    assert (
-        "holds no positions of its sensors.\n  try: add --meta-csv LOCATIONS.csv, or --without-positions" in done.stderr
-    )
-    arguments = ["convert", "csv", data, "--without-positions", "--output-h5", tmp_path / "out.h5", "--validate"]
-    done = socialx(*arguments)
-    assert (done.exit_code, "3 of 3 sensors have no location" in done.stderr) == (3, True)
-    assert socialx("backfill", tmp_path / "out.h5").exit_code == 1
-    assert socialx("backfill", tmp_path / "out.h5", "--meta-csv", write_locations(tmp_path / "meta.csv")).exit_code == 0
-    assert socialx("inspect", tmp_path / "out.h5", "--fail-unless", "positions,vd_info").exit_code == 0
+    data, out = write_csv(tmp_path / "d.csv", TIMES, VALUES), tmp_path / "out.h5"
+    assert "--without-positions" in refused("convert", "csv", data, "--output-h5", out)
+    arguments = ["convert", "csv", data, "--without-positions", "--output-h5", out]
+    assert socialx(*arguments, "--validate").exit_code == 3
+    command = " ".join(proposed(*arguments, "--overwrite"))
+    assert command.startswith(f"socialx backfill {out} --meta-csv LOCATIONS.csv, or ")
+    assert "--pooling none" in command
+    works("backfill", out, "--meta-csv", write_locations(tmp_path / "meta.csv"))
+    works("inspect", out, "--fail-unless", "positions,vd_info")
 
 
-def test_flow_is_not_called_a_speed(tmp_path: Path) -> None:
-    data = saved(tmp_path / "PEMS08.npz", data=tiled(VALUES * 9, VALUES / 99, VALUES))
-    arguments = ["convert", "pems-npz", data, *CLOCK, "--meta-csv", write_locations(tmp_path / "meta.csv")]
-    done = socialx(*arguments, "--channel", "flow", "--output-h5", tmp_path / "out.h5")
-    assert f"next: socialx train --data {tmp_path / 'out.h5'} --targets flow" in done.stderr
-    store = open_store(tmp_path / "out.h5")
-    assert (store.feature, store.unit) == ("flow", "vehicles per step")
-    assert socialx("inspect", tmp_path / "out.h5", "--fail-unless", "units,positions").exit_code == 0
+@pytest.mark.parametrize(
+    "said", [["--first-time", TIMES[0]], ["--channel", "1"], ["--ids", "i.txt"], ["--freq", "5min"]]
+)
+def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path, said: list[str]) -> None:
+    data, meta = write_frame(tmp_path / "d.h5", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
+    line = refused("convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "o.h5", *said, code=2)
+    assert said[0] in line
 
 
-def test_known_data_sets_know_their_start(tmp_path: Path) -> None:
-    meta = write_locations(tmp_path / "meta.csv")
-    timed = saved(tmp_path / "data.npz", data=tiled(VALUES, fractions(TIMES)))
-    source = read("metr-la", ConvertOptions(timed, meta_csv=meta))
-    assert next(source.blocks).seconds[0] == seconds_of(TIMES)[0]
-    # PEMS-BAY lacks an hour, so that rows without a clock need the user's word.
-    data = write_t_gcn(tmp_path / "speed.csv", VALUES)
-    refusal(lambda: read("pems-bay", ConvertOptions(data, meta_csv=meta)), "--first-time", "--freq")
-    assert next(read("metr-la", ConvertOptions(data, meta_csv=meta)).blocks).seconds[1] == seconds_of(TIMES)[1]
-
-
-def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path) -> None:
-    data, meta = write_csv(tmp_path / "d.csv", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
-    arguments = ["convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5"]
-    for flag, value in (("--first-time", TIMES[0]), ("--channel", "1"), ("--ids", str(meta))):
-        done = socialx(*arguments, flag, value)
-        assert done.exit_code == 2
-        assert done.stderr.startswith(f"error: {flag} is superfluous: METR-LA.csv and PEMS-BAY.csv as published")
-        assert done.stderr.endswith(" says that itself.\n  try: drop it\n")
-    done = socialx(*arguments, "--freq", "5min")
-    assert done.exit_code == 2
-    assert done.stderr == "error: metr-la keeps the rows that it has as published.\n  try: drop --freq\n"
-    assert not (tmp_path / "out.h5").exists()
+@pytest.mark.parametrize(
+    "said",
+    [("--timezone", "Mars/Phobos"), ("--units", "furlongs"), ("--units", ""), ("--missing", "inf"), ("--freq", "90s")],
+)
+def test_options_that_cannot_be(tmp_path: Path, said: tuple[str, str]) -> None:
+    data = write_csv(tmp_path / "data.csv", TIMES, VALUES)
+    done = socialx("convert", "auto", data, "--without-positions", "--output-h5", tmp_path / "o.h5", *said)
+    assert (done.exit_code, f"error: {said[0]} " in done.stderr) == (2, True)
+    assert not (tmp_path / "o.h5").exists()
 
 
 def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
     (tmp_path / "d.bin").write_bytes(b"\x00\x01\x02")
-    line = refusal(lambda: recognise(read_head(tmp_path / "d.bin")), "no known format", *FORMATS)
-    assert str(tmp_path / "d.bin") in line
+    refusal(lambda: recognise(read_head(tmp_path / "d.bin")), str(tmp_path / "d.bin"))
     (tmp_path / "folder").mkdir()
-    refusal(lambda: recognise(read_head(tmp_path / "folder")), "an empty folder")
-    (tmp_path / "folder" / "d.bin").write_bytes(b"\x00\x01")
-    refusal(lambda: recognise(read_head(tmp_path / "folder")), "socialx knows nothing in this folder")
-    refusal(lambda: recognise(read_head(tmp_path / "gone")), "no such file")
-    refusal(lambda: find("libcty"), "did you mean libcity?")
+    refusal(lambda: recognise(read_head(tmp_path / "folder")), str(tmp_path / "folder"))
+    refusal(lambda: recognise(read_head(tmp_path / "gone")), str(tmp_path / "gone"))
+    refusal(lambda: find("hdfstor"), "hdfstore")
+    refusal(lambda: find("metr-al"), "metr-la")
     assert find("export") is FORMATS["csv"]  # an older name
     for wrong in (["convert", "auto"], ["convert", "csv", "a.csv", "--data-csv", "b.csv"], ["convert", "csv", "a.csv"]):
         assert socialx(*wrong).exit_code == 2
-    assert "for example 5min" in socialx("convert", "auto", tmp_path, "--freq", "often").stderr
+
+
+@pytest.mark.parametrize("name", ["largest-npz", "torch-mts", "pyg-t", "basicts", "windows-npz"])
+def test_former_formats_lead_to_their_recipe(name: str) -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs/how-to/recipes.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    line = refusal(lambda: find(name), "docs/how-to/recipes.md#")
+    assert re.findall(r"recipes\.md#([\w-]+)", line)[0] in anchors
+
+
+@pytest.mark.parametrize(("name", "flags"), [("V0", "--rewrite"), ("P1", ""), ("M0", "")])
+@pytest.mark.parametrize("kind", ["auto", "metr-la"])
+def test_a_file_of_ours_is_called_so(tmp_path: Path, name: str, flags: str, kind: str) -> None:
+    path = OLDER[name](tmp_path / "old file.h5")
+    line = refused("convert", kind, path, "--output-h5", tmp_path / "out.h5")
+    assert f"socialx backfill '{path}' {flags}".rstrip() + "\n" in line
+
+
+def test_no_input_is_overwritten(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", speeds(9))
+    (tmp_path / "ids.txt").write_text(",".join(IDS))
+    clock = {"first_time": TIMES[0], "step_s": 300, "channel": "speed"}
+    request = ConvertOptions(tmp_path / "v.npy", ids=tmp_path / "ids.txt", without_positions=True, **clock)
+    for path in (tmp_path / "v.npy", tmp_path / "ids.txt"):
+        before = path.read_bytes()
+        refusal(lambda path=path: create(path, read("auto", request), overwrite=True), str(path))
+        assert path.read_bytes() == before
 
 
 def test_help_names_every_format() -> None:
@@ -331,27 +245,58 @@ def test_help_names_every_format() -> None:
     assert [name for name in FORMATS if f"`{name}`" not in page] == []
 
 
-def test_the_clock_of_rows_without_dates() -> None:
+def test_the_step_of_rows_without_dates(tmp_path: Path) -> None:
     assert [parse_freq(text) for text in ("5min", "300s", "1h", " 15 MIN ")] == [300, 300, 3600, 900]
     for wrong in ("", "5", "min", "0min", "5 weeks", "-5min"):
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
-    for wrong in ("2012-03-01", "2012-02-30 00:00:00", "now"):
-        refusal(
-            lambda: RowClock(ConvertOptions(Path("x"), first_time=wrong, step_s=300)),  # noqa: B023
-            f"--first-time {shlex.quote(wrong)} ",
-        )
-    clock = RowClock(ConvertOptions(Path("x"), first_time="2012-02-28 23:50:00", step_s=300))
-    assert [as_text(int(each)) for each in (*clock.seconds(3), *clock.seconds(1))] == [
-        "2012-02-28 23:50:00", "2012-02-28 23:55:00", "2012-02-29 00:00:00", "2012-02-29 00:05:00"
-    ]  # fmt: skip
-    clock = RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 01:55:00", step_s=300))
-    days = *clock.seconds_at(np.array([6900, 10800])), *clock.seconds_at(np.array([0, 0]))
-    assert [as_text(int(each)) for each in days] == [
-        "2017-03-12 01:55:00", "2017-03-12 03:00:00", "2017-03-13 00:00:00", "2017-03-14 00:00:00"
-    ]  # fmt: skip
-    refusal(lambda: RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00")).seconds(1), "--freq")
-    wrong_start = RowClock(ConvertOptions(Path("x"), first_time="2017-03-12 00:00:00", step_s=300))
-    refusal(lambda: wrong_start.seconds_at(np.array([60])), "at 00:01:00, not 00:00:00")
+    np.save(tmp_path / "x.npy", VALUES)
+    request = ConvertOptions(tmp_path / "x.npy", first_time="2012-02-30 00:00:00", step_s=300, channel="speed")
+    with pytest.raises(SettingsError, match="first_time"):
+        read("npy", replace(request, without_positions=True))
+
+
+# ---- published files
+
+
+@pytest.mark.parametrize("kind", ["metr-la", "METR_LA", "la", "auto", "csv"])
+def test_metr_la_keeps_every_row_and_bit(tmp_path: Path, kind: str) -> None:
+    values, times = speeds(700), timestamps(700)
+    write_csv(tmp_path / "METR-LA.csv", times, values)
+    meta = write_locations(tmp_path / "meta.csv")
+    works("convert", kind, tmp_path / "METR-LA.csv", "--meta-csv", meta, "--output-h5", tmp_path / "new/folder/out.h5")
+    store = open_store(tmp_path / "new/folder/out.h5")
+    assert store.values.tobytes() == values.astype(np.float32).tobytes()
+    assert store.timestamps.astype(str).tolist() == times
+    assert (store.valid == (values != 0)).all()
+    assert (store.dataset_name, store.missing, store.step_minutes) == ("metr_la", 0.0, 5)
+    assert store.unit == ("unknown" if kind in ("auto", "csv") else "mph")  # three sensors may be of any network
+
+
+@pytest.mark.parametrize("write", [write_stations, write_locations])
+def test_pems_bay_has_its_static_columns(tmp_path: Path, write: Callable[..., Path]) -> None:
+    data = write_csv(tmp_path / "bay.csv", timestamps(20, "2017-01-01"), speeds(20), BAY_IDS)
+    works("convert", "bay", data, "--meta-csv", write(tmp_path / "meta.csv", BAY_IDS), "--output-h5", tmp_path / "o.h5")
+    with h5py.File(tmp_path / "o.h5") as file:
+        features = file["data/features"][:]
+    if write is write_stations:
+        expected = [[2, 0.5, 37, -121, 0], [3, 1.5, 37.01, -121.01, 90], [4, 2.5, 37.02, -121.02, 180]]
+        assert (features[..., 1:] == np.float32(expected)).all()
+        assert open_store(tmp_path / "o.h5").sensors.direction == ("N", "E", "S")
+    else:
+        assert np.isnan(features[..., [1, 2, 5]]).all()
+        assert np.isfinite(features[..., [0, 3, 4]]).all()
+
+
+def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
+    times = timestamps(40, "2012-03-11T01:00:00")
+    data = write_csv(tmp_path / "data.csv", times[:30] + times[33:], speeds(37))
+    meta = write_locations(tmp_path / "meta.csv")
+    works("convert", "la", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5")
+    store = open_store(tmp_path / "out.h5")
+    assert store.timestamps.astype(str).tolist() == times[:30] + times[33:]
+
+
+# ---- the machine's clock
 
 
 @pytest.fixture
@@ -374,7 +319,7 @@ def test_output_does_not_depend_on_the_machines_zone(tmp_path: Path, machine_zon
     for number, zone in enumerate(("UTC", "America/Los_Angeles", "Asia/Taipei")):
         machine_zone(zone)
         output, older = tmp_path / f"{number}.h5", tmp_path / "older.h5"
-        assert socialx("convert", "auto", data, "--meta-csv", meta, "--output-h5", output).exit_code == 0
+        works("convert", "auto", data, "--meta-csv", meta, "--output-h5", output)
         with h5py.File(output) as file:
             assert (np.diff(file["metadata/timestamps_epoch"][:]) == 300).all()
         date = rb"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[+]00:00"
@@ -382,6 +327,6 @@ def test_output_does_not_depend_on_the_machines_zone(tmp_path: Path, machine_zon
         assert count == 1  # creation_date is all that may differ
         written.add(content)
         changed(OLDER["P0"](older), drop("metadata/timestamps_epoch"))
-        assert socialx("backfill", older).exit_code == 0
+        works("backfill", older)
         patched.add(older.read_bytes())
     assert len(written) == len(patched) == 1

@@ -70,8 +70,8 @@ def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
     assert (open_store(tmp_path / "out.h5").values == values).all()
 
 
-def read(path: Path) -> Contents:
-    return FORMAT.read(ConvertOptions(path))
+def read(path: Path, **more: str) -> Contents:
+    return FORMAT.read(ConvertOptions(path, **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", ["df", "speed"])
@@ -88,50 +88,28 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
-def test_flow_of_largest(tmp_path: Path, kind: type) -> None:
-    values = np.round(speeds(40, 3) * 10)
-    if kind != np.int64:
-        values[5] = np.nan
-    path = write_frame(tmp_path / "ca_his_raw_2019.h5", timestamps(40), values.astype(kind), key="t")
-    with h5py.File(path, "r+") as file:  # what pandas leaves besides the data; its pickles stay closed
+def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
+    """What pandas leaves beside the data of LargeST's file is not read; its pickles stay closed."""
+    path = write_frame(tmp_path / "ca_his_raw_2019.h5", timestamps(40), np.round(speeds(40) * 10), key="t")
+    with h5py.File(path, "r+") as file:
         file["t/axis1"].attrs["freq"] = np.bytes_(b"cos\nsystem\n(S'touch pickled'\ntR.")
-        file["t/axis1"].attrs["name"] = np.bytes_(b"Time")
         file["t/axis0"].attrs["name"] = h5py.Empty("S1")
-    contents = read(path)
-    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", "vehicles per step")
-    assert len(contents.notes) == 1
-    assert "traffic flow" in str(contents.notes[0])
-    times, flows = joined(contents)
-    assert times == timestamps(40)
-    assert np.array_equal(flows, values.astype(np.float32), equal_nan=True)
+    refusal(lambda: read(path), "'t'", "--quantity flow")
+    contents = read(path, quantity="flow")
+    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", None)
+    assert joined(contents)[0] == timestamps(40)
+    assert read(path, units="mph").feature == "avg_speed"
+    assert read(changed(path, lambda file: file.move("t", "occupancy")), units="%").feature == "occupancy"
 
 
-def test_the_file_name_says_flow(tmp_path: Path) -> None:
-    made = read(write_frame(tmp_path / "sd_his_2019.h5", timestamps(9), speeds(9), key="t"))
-    assert (made.feature, len(made.notes)) == ("flow", 2)
-    assert "15 minutes" in made.notes[1]
-    other = read(write_frame(tmp_path / "sdhis2019.h5", timestamps(9), speeds(9), key="t"))
-    assert (other.feature, other.units) == ("avg_speed", None)
-    assert "'t' does not say" in str(other.notes[0])
-    named = read(write_frame(tmp_path / "my_his_2019.h5", timestamps(9), speeds(9), key="speed"))
-    assert (named.feature, named.units, named.notes) == ("avg_speed", None, ())
-
-
-def test_any_only_frame_is_taken_and_the_expected_one_of_several(tmp_path: Path) -> None:
-    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="mine")
-    assert len(joined(read(path))[0]) == 9
-    changed(path, lambda file: file.copy("mine", "other"))
-    refusal(lambda: read(path), str(path), "2 frames (mine, other)", "'df'")
-    changed(path, lambda file: file.copy("mine", "speed"))
-    assert read(path).notes == ()  # "speed" says what it holds
-    changed(path, lambda file: file.copy("mine", "df"))
-    refusal(lambda: read(path), "4 frames (df, mine, other, ...)", "'df' or 'speed'")
-
-
-def test_the_ids_of_the_file_count(tmp_path: Path) -> None:
-    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9))
-    assert FORMAT.read(ConvertOptions(path, ids=tmp_path / "gone.txt")).ids == IDS
+def test_one_of_several_frames_is_named(tmp_path: Path) -> None:
+    path = write_frame(tmp_path / "data.h5", timestamps(9), speeds(9), key="flow")
+    changed(path, lambda file: file.copy("flow", "other"))
+    refusal(lambda: read(path), str(path), "(flow, other)", "--channel flow")
+    assert read(path, channel="flow").feature == "flow"
+    changed(path, lambda file: file.copy("flow", "speed"))
+    assert read(path).feature == "avg_speed"
+    refusal(lambda: read(path, quantity="flow"), "(flow, other, speed)")
 
 
 def test_what_is_no_hdfstore(tmp_path: Path) -> None:
@@ -161,17 +139,17 @@ def _table(file: h5py.File) -> None:
 
 BAD = {
     "a table": (_table, "format='table'"),
-    "pickled labels": (put("df/axis0", _pickled()), "neither text nor integers"),
+    "pickled labels": (put("df/axis0", _pickled()), "integers"),
     "no values": (drop("df/block0_values"), "block0_values is not there"),
     "no index": (drop("df/axis1"), "axis1 is not there"),
-    "no blocks": (drop("df/block0_items"), "do not hold each of its 3 sensors once"),
+    "no blocks": (drop("df/block0_items"), "3 sensors once"),
     "short values": (put("df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
     "flat values": (put("df/block0_values", np.zeros(30)), "has shape (30,)"),
     "text values": (put("df/block0_values", np.zeros((10, 3), "S4")), "|S4"),
     "another item": (put("df/block0_items", np.array(["1", "2", "3"], "S")), "not a plain frame"),
     "an item twice": (put("df/block0_items", np.array(IDS[:1] * 3, "S")), "once"),
     "a sensor twice": (put("df/axis0", np.array([*IDS[:2], "0773869"], "S")), "more than once"),
-    "plain index": (lambda file: file["df/axis1"].attrs.update(kind=np.bytes_("integer")), "integer, not a time index"),
+    "plain index": (lambda file: file["df/axis1"].attrs.update(kind=np.bytes_("integer")), "integer"),
     "a zone": (lambda file: file["df/axis1"].attrs.update(tz=np.bytes_("UTC")), "time zone"),
     "half seconds": (put("df/axis1", np.arange(10) * 500_000_000), "not whole seconds"),
     "no time": (put("df/axis1", np.full(10, np.iinfo(np.int64).min)), "NaT"),
@@ -197,7 +175,7 @@ def test_other_hdf5_files_are_refused(tmp_path: Path) -> None:
     refusal(lambda: read(done), str(done), "already a socialx file")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["something"] = 1
-    refusal(lambda: read(tmp_path / "other.h5"), "without a pandas frame (something)")
+    refusal(lambda: read(tmp_path / "other.h5"), "(something)")
     refusal(lambda: read(write_locations(tmp_path / "meta.csv")), "not an HDF5 file")
     refusal(lambda: read(tmp_path / "gone.h5"), "no such file")
 

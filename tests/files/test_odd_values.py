@@ -10,8 +10,6 @@ import pytest
 
 from socialx.files.sources.backfill import backfill
 from socialx.files.sources.positions.neighbours import read_distances
-from socialx.files.sources.recognition import recognise
-from socialx.files.store.head import read_head
 from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import (
@@ -37,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 def test_roads_whose_rows_are_longer_than_line_1(tmp_path: Path, extra: int) -> None:
     path = tmp_path / "roads.csv"
     path.write_text("from,to,cost\n" + "".join(f"{a},{b},900{',7' * extra}\n" for a in IDS[:2] for b in IDS[:1]))
-    found = f"line 2 has {3 + extra} cells, not the 3 of line 1"
+    found = f"line 2 has {3 + extra} cells"
     refusal(lambda: read_distances(path, IDS), found, task="train")
     path.write_text("\n".join(["  ", "0,800,1500", "800,0,700", "1500,700,0"]) + "\n")
     refusal(lambda: read_distances(path, IDS), task="train")
@@ -86,9 +84,3 @@ def test_a_frame_that_declares_more_than_it_stores_is_not_read(name: str, tmp_pa
         file.create_dataset(f"df/{name}", (10**8, *shape[1:]), dtype, chunks=(64, *shape[1:])).attrs.update(kept)
     refusal(lambda: convert("hdfstore", path, write_locations(tmp_path / "loc.csv"), tmp_path / "out.h5"), "declares")
     assert not (tmp_path / "out.h5").exists()
-
-
-def test_a_huge_number_is_no_time_of_day(tmp_path: Path) -> None:
-    values = np.stack([np.ones((30, 3)), np.full((30, 3), 1e308), np.ones((30, 3))], axis=-1)
-    np.savez(tmp_path / "data.npz", data=values)
-    assert recognise(read_head(tmp_path / "data.npz"))[0].name == "pems-npz"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +13,15 @@ import pytest
 
 import socialx
 from socialx.core.errors import SettingsError
-from socialx.files.sources.resample import average_blocks
-from socialx.files.store.layout import Block
+from socialx.files.sources.resample import average_blocks, seconds_in
+from socialx.files.store.layout import UNKNOWN, Block
 from socialx.files.store.store import open_store
 from tests.commands import small_file, small_run
 from tests.data_files import refusal
 from tests.frames import converted
 
 START, WHERE = 1_706_600_000 // 86_400 * 86_400 + 1_920, Path("a.csv")
+PLAIN, COUNT = {"avg_speed": UNKNOWN}, {"flow": UNKNOWN}
 
 
 def fine(rows: int, sensors: int, features: int, step: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +76,9 @@ FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flo
 @pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
 def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
     seconds, values = fine(2600, 3, len(features))
-    blocks = average_blocks(cut(seconds, values, sizes, len(features)), 300, features, (-1.0,), WHERE)
+    blocks = average_blocks(
+        cut(seconds, values, sizes, len(features)), 300, dict.fromkeys(features, UNKNOWN), (-1.0,), WHERE
+    )
     parts = list(blocks)
     wanted = by_loop(seconds, values, 300, features, 10)
     assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
@@ -91,7 +95,7 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
         found = np.concatenate(
-            [each.speeds for each in average_blocks(cut(seconds, values, sizes, 1), 300, ["avg_speed"], (), WHERE)]
+            [each.speeds for each in average_blocks(cut(seconds, values, sizes, 1), 300, PLAIN, (), WHERE)]
         )
         np.testing.assert_allclose(found, by_loop(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
 
@@ -101,13 +105,66 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
 def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
     seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
     with pytest.raises(SettingsError, match=found):
-        list(average_blocks(cut(seconds, values, sizes, 1), 300, ["flow"], (), WHERE))
+        list(average_blocks(cut(seconds, values, sizes, 1), 300, COUNT, (), WHERE))
 
 
 def test_a_single_reading_of_each_sensor_is_refused() -> None:
     values = np.where(np.eye(4, dtype=bool), 5.0, np.nan)[..., np.newaxis].astype(np.float32)
-    with pytest.raises(SettingsError, match="fewer than two readings"):
-        list(average_blocks(cut(START + 30 * np.arange(4), values, [], 1), 300, ["flow"], (), WHERE))
+    with pytest.raises(SettingsError, match="readings"):
+        list(average_blocks(cut(START + 30 * np.arange(4), values, [], 1), 300, COUNT, (), WHERE))
+
+
+@pytest.mark.parametrize("sizes", [[], [1] * 300, [700, 1]])
+def test_a_count_is_the_same_however_often_a_sensor_reports_and_when(sizes: list[int]) -> None:
+    """Ten vehicles a minute: a sensor tells each minute, another each two, a third at first each five and then each."""
+    seconds = START // 3600 * 3600 + 60 * np.arange(24 * 60)
+    minute = np.arange(len(seconds))
+    values = np.full((len(seconds), 3), np.nan, np.float32)
+    values[:, 0] = 10
+    values[minute % 2 == 0, 1] = 20
+    values[(minute % 5 == 0) & (minute < 720), 2] = 50
+    values[minute >= 720, 2] = 10
+    found = np.concatenate(
+        [each.speeds for each in average_blocks(cut(seconds, values[..., None], sizes, 1), 900, COUNT, (), WHERE)]
+    )
+    assert len(found) == 96
+    assert (found[np.isfinite(found)] == 150).all()
+    assert np.isfinite(found).all(axis=0).tolist() == [True, True, True]
+
+
+def test_a_count_of_longer_than_a_step_is_no_count_of_the_step() -> None:
+    seconds = START // 3600 * 3600 + 60 * np.arange(24 * 60)
+    values = np.full((len(seconds), 2), 10, np.float32)
+    values[np.arange(len(seconds)) % 15 != 0, 1] = np.nan
+    [*parts] = average_blocks(cut(seconds, values[..., None], [], 1), 300, COUNT, (), WHERE)
+    found = np.concatenate([part.speeds for part in parts])
+    assert (found[:, 0] == 50).all()
+    assert np.isnan(found[:, 1]).all()
+
+
+def test_impossible_numbers_are_in_no_mean() -> None:
+    seconds = START // 3600 * 3600 + 30 * np.arange(2000)
+    values = np.full((len(seconds), 1), 60, np.float32)
+    values[::10], values[5::10] = -1, 500
+    [*parts] = average_blocks(cut(seconds, values[..., None], [], 1), 300, {"avg_speed": "mph"}, (), WHERE)
+    found = np.concatenate([part.speeds for part in parts])
+    assert (found == 60).all()
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"),
+    [
+        ("veh/h", 3600),
+        ("veh/5min", 300),
+        ("Kfz/15 min", 900),
+        ("vph", 3600),
+        ("veh/30s", 30),
+        ("veh", None),
+        ("%", None),
+    ],
+)
+def test_a_unit_says_to_which_time_it_refers(unit: str, seconds: float | None) -> None:
+    assert seconds_in(unit) == seconds
 
 
 # ---- as a user asks for it
@@ -124,15 +181,6 @@ def table(path: Path, minutes: float, rows: int = 600, order: str = "time") -> t
     return path, steps.mean().where(steps.count() >= 2.5 / minutes)
 
 
-@pytest.mark.parametrize("order", ["time", "sensor"])
-@pytest.mark.parametrize("minutes", [0.5, 1, 2.5])
-def test_convert_averages_a_table(tmp_path: Path, order: str, minutes: float) -> None:
-    path, frame = table(tmp_path / "a.csv", minutes, order=order)
-    found = converted(path, resample="5min")
-    assert (found.index == frame.index).all()
-    np.testing.assert_allclose(found.to_numpy(), frame.to_numpy(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("step", ["7min", "25h", "soon", "30s"])
 def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -> None:
     path, _ = table(tmp_path / "a.csv", 0.5)
@@ -141,7 +189,7 @@ def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -
 
 def test_rounding_that_puts_rows_together_names_the_step(tmp_path: Path) -> None:
     path, _ = table(tmp_path / "a.csv", 4.5)
-    line = refusal(lambda: converted(path, round_times=True), "rows come to the time of another row")
+    line = refusal(lambda: converted(path, round_times=True), "rows")
     assert "--resample 10min" in line
     found = converted(path, resample="10min")
     cells = pd.read_csv(path, parse_dates=["time"]).pivot(index="time", columns="sensor", values="speed")
@@ -158,29 +206,17 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
     places.to_csv(tmp_path / "at.csv", index=False)
     for each, name in ((frame, "coarse.csv"), (fine, "fine.csv")):
         each.reset_index().to_csv(tmp_path / name, index=False)
-    said = {"meta_csv": tmp_path / "at.csv", "units": "mph"}
+    said: dict[str, Any] = {"meta_csv": tmp_path / "at.csv", "units": "mph"}
     plain = socialx.predict(run, tmp_path / "coarse.csv", **said)
     averaged = socialx.predict(run, tmp_path / "fine.csv", resample="5min", **said)
     np.testing.assert_allclose(averaged.values, plain.values, rtol=1e-5)
-
-
-@pytest.mark.parametrize("said", ["column", "option", "of a step", ""])
-def test_a_flow_is_a_sum_only_where_it_counts_the_vehicles_of_a_row(tmp_path: Path, said: str) -> None:
-    flows = np.random.default_rng(4).integers(100, 3000, (600, 2))
-    names = ["A (veh/h)", "B (veh/h)"] if said == "column" else ["A", "B"]
-    frame = pd.DataFrame(flows, pd.date_range("2024-03-04", periods=600, freq="min", name="time"), names)
-    frame.to_csv(tmp_path / "flow.csv")
-    units = {"option": {"units": "veh/h"}, "of a step": {"units": "veh/5min"}}.get(said, {})
-    output = tmp_path / "out.h5"
-    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, **units)
-    means = flows.reshape(120, 5, 2).mean(axis=1)
-    expected = means if said in ("column", "option") else 5 * means
-    np.testing.assert_allclose(open_store(output).values, expected, rtol=1e-6)
 
 
 def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"A": 20}, pd.date_range("2024-03-04", periods=60, freq="2min", name="time"))
     frame.to_csv(tmp_path / "flow.csv")
     output = tmp_path / "out.h5"
-    socialx.convert("auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow")
+    socialx.convert(
+        "auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow", channel="A"
+    )
     assert (open_store(output).values == 50).all()

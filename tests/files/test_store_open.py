@@ -171,24 +171,24 @@ BAD: dict[str, tuple[Change, str]] = {
         "20 s apart",
     ),
     "no features": (drop("data/features"), "lacks data/features"),
-    "no data": (drop("data"), "convert its source again"),
+    "no data": (drop("data"), "convert"),
     "no metadata": (drop("metadata"), "lacks metadata/vdids, metadata/feature_names, metadata/timestamps"),
     "features is a group": (
         lambda f: (drop("data/features")(f), f.create_group("data/features")),
         "lacks data/features",
     ),
-    "flat features": (put("data/features", np.zeros((40, 3), "f4")), "types or shapes do not agree"),
-    "text features": (put("data/features", np.zeros((40, 3, 3), "S3")), "types or shapes do not agree"),
-    "short features": (put("data/features", np.zeros((39, 3, 3), "f4")), "types or shapes do not agree"),
-    "wide features": (put("data/features", np.zeros((40, 4, 3), "f4")), "types or shapes do not agree"),
-    "deep features": (put("data/features", np.zeros((40, 3, 4), "f4")), "types or shapes do not agree"),
-    "scalar ids": (put("metadata/vdids", b"1"), "types or shapes do not agree"),
+    "flat features": (put("data/features", np.zeros((40, 3), "f4")), "shapes"),
+    "text features": (put("data/features", np.zeros((40, 3, 3), "S3")), "shapes"),
+    "short features": (put("data/features", np.zeros((39, 3, 3), "f4")), "shapes"),
+    "wide features": (put("data/features", np.zeros((40, 4, 3), "f4")), "shapes"),
+    "deep features": (put("data/features", np.zeros((40, 3, 4), "f4")), "shapes"),
+    "scalar ids": (put("metadata/vdids", b"1"), "shapes"),
     "numbers as ids": (put("metadata/vdids", np.arange(3)), "is int64"),
     "numbers as times": (put("metadata/timestamps", np.arange(40)), "is int64"),
     "a sensor twice": (put("metadata/vdids", np.array(["1", "2", "1"], "S64")), "sensors appear twice (1)"),
-    "bad time": (put("metadata/timestamps", np.array(["2012-13-01 00:00:00"] * 40, "S19")), "row 1 has the time"),
-    "empty time": (put("metadata/timestamps", np.array([""] * 40, "S19")), "row 1 has the time ''"),
-    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "all rows have one time"),
+    "bad time": (put("metadata/timestamps", np.array(["2012-13-01 00:00:00"] * 40, "S19")), "1 has the"),
+    "empty time": (put("metadata/timestamps", np.array([""] * 40, "S19")), "1 has the"),
+    "one time": (put("metadata/timestamps", np.array(["2012-03-01 00:00:00"] * 40, "S19")), "rows"),
     "table of pandas": (lambda f: f.create_dataset("df/table", data=1), "socialx convert auto"),
 }
 
@@ -201,7 +201,7 @@ def test_a_file_that_lacks_something(tmp_path: Path, case: str) -> None:
 
 
 def test_files_of_another_kind(tmp_path: Path) -> None:
-    refusal(lambda: open_store(tmp_path / "gone.h5"), "gone.h5", "no such file", "make one with convert")
+    refusal(lambda: open_store(tmp_path / "gone.h5"), "gone.h5", "no such file", "convert")
     refusal(lambda: open_store(tmp_path), str(tmp_path), "a folder")
     for text, words in (
         ("", "empty"),
@@ -237,7 +237,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
     path = small_store(tmp_path / "out.h5", rows=400)
     opened = open_store(path)
     small_store(tmp_path / "other.h5", rows=400).replace(path)
-    refusal(lambda: opened.values, "the file was changed while it was read", "run the command again")
+    refusal(lambda: opened.values, "changed", "command")
 
 
 def test_a_large_file_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

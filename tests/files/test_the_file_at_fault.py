@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.commands import LOCATIONS, SMALL, cut_csv, socialx
@@ -37,16 +36,6 @@ def header(**names: str) -> Callable[[Path], None]:
         path.write_text(",".join(names.get(name, name) for name in first.split(",")) + "\n" + rest)
 
     return change
-
-
-def as_long(path: Path) -> None:
-    """A row for each reading, whose sensor has a name that no sensor of the locations has."""
-    table = pd.read_csv(path, index_col=0).rename_axis("time").reset_index()
-    table.melt("time", var_name="sensor", value_name="speed").to_csv(path, index=False)
-
-
-def semicolons(path: Path) -> None:
-    path.write_text(path.read_text().replace(",", ";"))
 
 
 def gone(path: Path) -> None:
@@ -119,21 +108,3 @@ def test_the_file_at_fault_is_named(
     assert line.startswith(f"error: {wrong}"), line
     what = line.split(": ")[2]
     assert not [name for name in FILES if name != wrong and name in what.split()], line
-
-
-@pytest.mark.parametrize("spoil", [as_long, semicolons])
-def test_a_table_in_another_form_is_read_or_blamed_and_its_locations_are_not(
-    folder: Path, spoil: Callable[[Path], object]
-) -> None:
-    spoil(folder / "first.csv")
-    result = socialx(*PLAIN)
-    assert result.exit_code == 0 or result.stderr.startswith("error: first.csv"), result.stderr
-
-
-def test_locations_of_no_sensor_are_refused_in_a_whole_sentence(folder: Path) -> None:
-    text("sensor_id,latitude,longitude\n1,48,11")(folder / "places.csv")
-    result = socialx(*CONVERT)
-    assert result.exit_code == 1
-    assert result.stderr.endswith(".\n  try: name the locations of this dataset, or add --without-positions\n"), (
-        result.stderr
-    )

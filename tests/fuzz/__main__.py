@@ -30,27 +30,20 @@ def main() -> int:
     child.warm_up()
     if given.what == "kills":
         return kills.main(given.n or 50, seed)
-    if given.what == "drawn":
-        found = corpus.Corpus([corpus.DRAWN])
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            found = corpus.build(Path(folder))
-    if given.case is not None:
-        return _alone(found, seed, given.case, given.keep)
-    count = given.n or 2000
-    print(f"{count} cases of seed {seed}", flush=True)
-    summary = runner.run_many(found, seed, range(count), lambda result: print(result.text(), flush=True))
-    print(summary.table())
-    return 1 if summary.failures else 0
-
-
-def _alone(found: corpus.Corpus, seed: int, number: int, keep: Path | None) -> int:
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as folder:
-        case = found.case(seed, number, Path(scratch))
-        if keep:
-            keep.mkdir(parents=True)
-            case.lay_out(keep)
-        result = runner.run(case, found, Path(folder))
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as scratch:
+        found = corpus.Corpus([corpus.DRAWN]) if given.what == "drawn" else corpus.build(Path(folder))
+        if given.case is None:
+            numbers = range(given.n or 2000)
+            print(f"{len(numbers)} cases of seed {seed}", flush=True)
+            summary = runner.run_many(found, seed, numbers, lambda result: print(result.text(), flush=True))
+            print(summary.table())
+            return 1 if summary.failures else 0
+        case = found.case(seed, given.case, Path(scratch))
+        if given.keep:
+            given.keep.mkdir(parents=True)
+            case.lay_out(given.keep)
+        with tempfile.TemporaryDirectory() as place:
+            result = runner.run(case, found, Path(place))
     print(result.text())
     print(f"--- stdout\n{result.outcome.stdout[:3000]}\n--- stderr\n{result.outcome.stderr[-6000:]}")
     return 1 if result.wrong else 0

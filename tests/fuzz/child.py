@@ -28,6 +28,7 @@ SECONDS = 30.0  # the slowest case takes about one
 MORE_BYTES = 4 << 30  # of address space, beyond what is mapped
 # What the first model and the first optimizer import.  No step is taken here, for a step starts threads.
 SLOW = ("xlstm", "xlstm.xlstm_block_stack", "xlstm.blocks.mlstm.block", "xlstm.blocks.slstm.block", "torch._dynamo")
+SLOW += ("matplotlib.pyplot", "pandas", "rich.progress", "rich.table", "yaml", "socialx.scoring.protocol")
 TRACEBACK = 99  # the exit code of an exception that nobody caught
 
 
@@ -50,55 +51,37 @@ class Outcome:
 
 def warm_up() -> None:
     """Import all that any command imports, and leave the commit of the source tree alone: git is slow."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.update(COLUMNS="160", NO_COLOR="1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    import matplotlib
-    import matplotlib.pyplot
-    import pandas
-    import rich.progress
-    import rich.table
-    import yaml
-
-    import socialx
-    import socialx.scoring.protocol
-
-    del yaml, rich, pandas
-    matplotlib.use("agg")
-    for module in pkgutil.walk_packages(socialx.__path__, "socialx."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    os.environ.update(COLUMNS="160", NO_COLOR="1", MPLBACKEND="agg", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
     import torch
 
+    import socialx
+
     torch.set_num_threads(1)
-    for name in SLOW:
+    packaged = (module.name for module in pkgutil.walk_packages(socialx.__path__, "socialx."))
+    for name in (*SLOW, *(name for name in packaged if not name.endswith("__main__"))):
         importlib.import_module(name)
     for name in ("socialx.core.environment", "socialx.scoring.protocol"):
         sys.modules[name].commit = lambda: "fuzz"
 
 
-def mapped() -> int:
-    """Bytes of address space of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
-def resident() -> int:
-    """Bytes of memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def _pages(field: int) -> int:
+    """Bytes of this process: field 0, of address space; 1, of memory."""
+    return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
 
 
 def command(words: Sequence[str], folder: Path, seconds: float = SECONDS) -> Outcome:
     """``socialx`` with these words in ``folder``."""
+    return run(lambda: main(words), folder, seconds)
 
-    def call() -> None:
-        from socialx.cli import main
 
-        if words[0] == "serve":
-            server.answer_once()
-        sys.argv = ["socialx", *words]
-        main()
+def main(words: Sequence[str]) -> None:
+    """``socialx`` with these words, in this process."""
+    from socialx.cli import main
 
-    return run(call, folder, seconds)
+    if words[0] == "serve":
+        server.answer_once()
+    sys.argv = ["socialx", *words]
+    main()
 
 
 def start(function: Callable[[], object], folder: Path | None, stdout: int, stderr: int) -> int:
@@ -117,17 +100,18 @@ def start(function: Callable[[], object], folder: Path | None, stdout: int, stde
 
 def _in_child(function: Callable[[], object], folder: Path | None, stdout: int, stderr: int) -> int:
     faulthandler.disable()  # pytest's would print this child's end as its own
-    null = os.open(os.devnull, os.O_RDONLY)
+    null, code = os.open(os.devnull, os.O_RDONLY), TRACEBACK
     for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
         os.dup2(source, target)
-    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), encoding="utf-8")
-    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(os.fdopen(number, "wb", closefd=False), encoding="utf-8", line_buffering=number == 2)
+        for number in (1, 2)
+    )
     sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding="utf-8")
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
-    limit = mapped() + MORE_BYTES
+    limit = _pages(0) + MORE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    code = TRACEBACK
     try:
         if folder is not None:
             os.chdir(folder)
@@ -148,8 +132,7 @@ def run(function: Callable[[], object], folder: Path | None = None, seconds: flo
         started, shared = time.monotonic(), mmap.mmap(-1, 8)
 
         def measured() -> None:
-            # Less than the parent's: what is mapped from files comes when it is read.
-            shared[:8] = resident().to_bytes(8, "little")
+            shared[:8] = _pages(1).to_bytes(8, "little")  # less than the parent's: files are mapped when they are read
             function()
 
         pid = start(measured, folder, stdout.fileno(), stderr.fileno())
@@ -161,17 +144,14 @@ def run(function: Callable[[], object], folder: Path | None = None, seconds: flo
         finally:
             os.close(handle)
         _, status, used = os.wait4(pid, 0)
-        took = time.monotonic() - started
-        texts = []
+        took, texts = time.monotonic() - started, []
         for stream in (stdout, stderr):
             stream.seek(0)
             texts.append(stream.read(1 << 20).decode("utf-8", "backslashreplace"))
-    before = int.from_bytes(shared[:8], "little") or resident()
+    grown = used.ru_maxrss * 1024 - (int.from_bytes(shared[:8], "little") or _pages(1))
     code = os.waitstatus_to_exitcode(status)
     ended = 0 if late or code >= 0 else -code
-    return Outcome(
-        None if late or code < 0 else code, ended, took, max(0, used.ru_maxrss * 1024 - before), texts[0], texts[1]
-    )
+    return Outcome(None if late or code < 0 else code, ended, took, max(0, grown), texts[0], texts[1])
 
 
 def check(outcome: Outcome) -> None:

@@ -1,17 +1,16 @@
-"""Drawn tables: names, shapes and further columns of a known truth, which ``convert`` gives, or it asks.
+"""Drawn tables with a description: read as pandas reads them by the description, or refused; else proved or asked.
 
-A table is drawn from (seed, number) alone.  T times, N sensors; a place is the numbers of a time, a sensor and a lane.
+A table is drawn from (seed, number) alone.  What a description means is said once more here, by pandas.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
-import warnings
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,231 +20,207 @@ import numpy as np
 import pandas as pd
 
 NAMES = {  # of columns, in several languages
-    "time": "time timestamp datetime Zeitstempel Zeit fecha horodatage tijdstip data_ora",
-    "date": "date Datum fecha day dato",
-    "clock": "clock time hour Uhrzeit hora heure",
-    "sensor": "sensor sensor_id station detector_id vdid Messstelle id_punto punto compteur meetpunt",
-    "speed": "speed avg_speed Geschwindigkeit velocidad_media vitesse snelheid v_kfz",
-    "flow": "flow volume count Verkehrsstaerke intensidad debit intensiteit q_kfz",
-    "lane": "lane Fahrstreifen carril voie rijstrook lane_no",
-    "way": "direction Richtung sentido sens dir",
-    "row": "id nr index # row record_id objectid",
-    "record": "record_id objectid measurement_id uuid serial gid key",
-    "upload": "uploaded_at created import_time last_update ingested",
-    "end": "end end_time until bis to",
-    "lat": "lat latitude y",
-    "lon": "lon longitude x",
-    "class": "road_class type category zone kategorie",
-    "label": "name street location descr place",
-    "flag": "flag status valid quality_flag error",
-    "weather": "temperature temp rain humidity wind_speed",
-    "limit": "speed_limit maxspeed vmax limit",
-    "lanes": "lanes n_lanes num_lanes lane_count",
-    "quality": "quality percent_observed pct_valid coverage reliability",
-    "calendar": "weekday hour day_of_week is_weekend month",
-    "network": "network_id city_id project region_code",
-    "total": "total sum avg mean",
-    "heavy": "trucks lkw heavy_vehicles hgv bus",
-    "share": "occupancy occ Belegung ocupacion",
+    "time": "time timestamp Zeit fecha horodatage tijdstip",
+    "sensor": "sensor station detector_id Messstelle punto meetpunt",
+    "speed": "speed avg_speed Geschwindigkeit velocidad vitesse v_kfz",
+    "flow": "flow volume count Verkehrsstaerke intensidad q_kfz",
+    "lane": "lane Fahrstreifen carril voie",
+    "way": "direction Richtung sentido dir",
 }
-FORMS = (
-    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S+02:00"),
-    *("%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y/%m/%d %H:%M", "%Y%m%d%H%M", "%s", "%s000"),
-)
-SHAPES = ("long", "long", "long", "wide", "wide", "one", "lanes", "ways", "days")
-BESIDE = ("row", "upload", "end", "weather", "calendar", "network", "total", "flag")  # sensors that are columns
-FURTHER = (*BESIDE, "record", "lat", "lon", "class", "label", "limit", "lanes", "quality")
-STREETS = ("Main-St", "Oak_Ave", "Ringweg", "A9-Nord", "Rue-7", "Elm", "Quai-2", "Pont")
-At = tuple[int, int, int]
+FURTHER: dict[str, Callable[[int], Any]] = {  # columns without readings, by the number of a row
+    "id": int,
+    "uploaded_at": lambda row: "2030-01-01 00:00:00",
+    "zone": lambda row: "ABC"[row % 3],
+    "status": lambda row: int(row % 7 == 0),
+    "speed_limit": lambda row: 50 + 30 * (row % 2),
+    "quality": lambda row: 60 + row % 40,
+    "temperature": lambda row: 12.5 + row % 9,
+    "trucks": lambda row: row * 37 % 90,
+}
+FORMS = ("", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y/%m/%d %H:%M", "s")  # "" is ISO 8601
+KINDS = ("csv", "csv", "csv", "csv.gz", "jsonl", "json", "parquet")
+EVERY, SPEC, AT = "(?P<sensor>.+)", "table.yaml", "at.csv"
+ABSENT = {"", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "nan", "NaN", "NAN", "NaT", "-", "--", "?"}
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+Table = tuple[pd.DataFrame, dict[str, Any]]  # a table, and what its description says
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A table, how it was drawn, and the truth: float64 [T,N].  ids: lists of what its sensors may be called."""
+    """A table and its description as JSON, which is YAML; how: a line that says what was drawn."""
 
     name: str
     content: bytes
+    spec: dict[str, Any]
+    ids: tuple[str, ...]
     how: str
-    plain: bool  # all its names are words of a language
-    said: tuple[str, ...]  # options of the command
-    ids: list[list[str]]
-    times: list[str]
-    values: np.ndarray
 
-    def wrong(self, path: Path) -> list[str]:
-        """What is not the truth in a file that ``convert`` wrote."""
-        with h5py.File(path) as file:
-            found = file["data/features"][:, :, 0]
-            ids, times = ([each.decode() for each in file[f"metadata/{name}"][:]] for name in ("vdids", "timestamps"))
-        if times != self.times:
-            return [f"times {times[:2]}.. ({len(times)}) are not {self.times[:2]}.. ({len(self.times)})"]
-        names = ids if len(ids) == 1 else next((each for each in self.ids if sorted(each) == sorted(ids)), [])
-        if len(names) != self.values.shape[1]:
-            return [f"sensors {ids[:6]} ({len(ids)}) are not {self.ids[0][:6]} ({self.values.shape[1]})"]
-        right = self.values[:, [names.index(each) for each in ids]]
-        other = np.argwhere(~np.isclose(found, right, 1e-6, 0, equal_nan=True))
-        return [f"value at {at} is {found[tuple(at)]}, not {right[tuple(at)]}" for at in other[:1].tolist()]
+    def files(self) -> dict[str, bytes]:
+        """The table, its description and a table of positions."""
+        places = "".join(f"{vdid},{48 + row / 97:.5f},11.5\n" for row, vdid in enumerate(self.ids))
+        texts = {SPEC: json.dumps(self.spec), AT: f"sensor_id,latitude,longitude\n{places}"}
+        return {name: text.encode() for name, text in texts.items()} | {self.name: self.content}
+
+
+def differing(written: Path, table: Path, spec: Mapping[str, Any]) -> list[str]:
+    """Where a file that ``convert`` wrote is not what pandas finds in the table."""
+    with h5py.File(written) as file:
+        ids, times = (file[f"metadata/{name}"].asstr()[:] for name in ("vdids", "timestamps"))
+        found = pd.DataFrame(file["data/features"][:, :, 0], pd.to_datetime(times), ids)
+    right = by_pandas(table, spec).astype(np.float32)
+    if {*ids} != {*right.columns} or not {*right.index} <= {*found.index}:
+        return [f"{found.shape} from {times[0]}, {ids[:4]} are not {right.shape}, {list(right.columns[:4])}"]
+    right = right.reindex(found.index)[[*ids]]  # times that are not there have no readings
+    other = np.argwhere(~((found == right) | (found.isna() & right.isna())).to_numpy())
+    return [f"value at {row}, {at} is {found.iat[row, at]}, not {right.iat[row, at]}" for row, at in other[:1]]
 
 
 def draw(seed: int, number: int) -> Drawn:
     """The table of this number."""
     dice = Random(f"drawn:{seed}:{number}")
-    shape, odd, kind, form = (
-        dice.choice(SHAPES),
-        dice.random() < 0.4,
-        dice.choice(("speed", "flow")),
-        dice.choice(FORMS),
-    )
-    beside, by_day, used = shape in ("wide", "one", "days"), shape == "days", set[str]()
-    step, count = 60 if by_day else dice.choice((5, 15, 60)), 1 if shape == "one" else dice.randint(2, 7)
-    start = datetime(2015, 1, 1) + timedelta(minutes=step * dice.randrange(3650 * 1440 // step))
-    start, rows = (
-        start.replace(hour=0) if by_day else start,
-        24 * dice.randint(2, 12) if by_day else dice.randint(12, 70),
-    )
-    moments = [start + timedelta(minutes=step * row) for row in range(rows)]
-    values = _readings(dice, kind, (rows, count, dice.randint(2, 3) if shape == "lanes" else 1))
-    names, by_rows, by = _sensors(dice, count), dice.random() < 0.5, dice.choice(("time", "sensor", "shuffled"))
-    order = [at for at in np.ndindex(*values.shape) if beside or not (by_rows and np.isnan(values[at]))]
-    order = [at for at in order if not (at[1] and shape in ("wide", "one")) and not (at[0] % 24 and by_day)]
-    order = sorted(order, key=lambda at: at[1:]) if by == "sensor" else order
-    order = dice.sample(order, len(order)) if by == "shuffled" else order
-
-    def name(column: str, *, plain: bool = False) -> str:
-        free = [each for each in NAMES[column].split() if each.lower() not in used]
-        found = (
-            "".join(dice.choices("bcdfgjkwz", k=4)) if odd and not plain and dice.random() < 0.5 else dice.choice(free)
-        )
-        used.add(found.lower())
-        return found
-
-    columns, ids = list[tuple[str, list[Any]]](), list[list[str]]()
-    if by_day or dice.random() < 0.15:
+    shape, form, kind = dice.choice(list(SHAPES)), dice.choice(FORMS), dice.choice(KINDS)
+    quantity = "flow" if shape == "lanes" else dice.choice(("speed", "flow"))
+    names = {role: dice.choice(words.split()) for role, words in NAMES.items()}
+    tidy = _tidy(dice, shape, quantity)
+    table, spec = SHAPES[shape](tidy, names, quantity)
+    if shape == "hours":
         form = "%Y-%m-%d"
-        columns.append((name("date"), [f"{moments[t]:{form}}" for t, _, _ in order]))
-        clocks = [moments[t].hour if step == 60 else f"{moments[t]:%H:%M}" for t, _, _ in order]
-        columns += [] if by_day else [(name("clock", plain=step == 60), clocks)]
-    else:
-        since = "%s" in form
-        texts = [
-            each.strftime(form.replace("%s", str(int((each - datetime(1970, 1, 1)).total_seconds()))))
-            for each in moments
-        ]
-        columns.append((name("time", plain=since), [int(texts[t]) if since else texts[t] for t, _, _ in order]))
-    if shape == "wide":
-        columns += [(each, [values[t, n, 0] for t, _, _ in order]) for n, each in enumerate(names)]
-    if shape == "ways":
-        ways = ["NS"[n % 2] for n in range(count)]
-        names = [names[n // 2] for n in range(count)]
-        ids += [[f"{one}-{way}" for one, way in zip(*pair, strict=True)] for pair in ((names, ways), (ways, names))]
-        columns.append((name("way"), [ways[n] for _, n, _ in order]))
-    if shape not in ("wide", "one"):
-        columns.insert(dice.randint(0, len(columns)), (name("sensor"), [names[n] for _, n, _ in order]))
-    if shape == "lanes":
-        columns.append((name("lane", plain=True), [p + 1 for _, _, p in order]))
-    if by_day:
-        columns += [(f"{hour:02}:00", [values[t + hour, n, 0] for t, n, _ in order]) for hour in range(24)]
-    elif shape != "wide":
-        columns.append((name(kind), [values[at] for at in order]))
-    more = () if odd or beside else ("heavy", "share", *(("flow",) if kind == "speed" and shape != "lanes" else ()))
-    for each in dice.sample((*more, *(BESIDE if beside else FURTHER)), dice.choice((0, 0, 1, 2, 3))):
-        cells = _further(dice, each, order, moments, step)
-        columns.insert(dice.choice((0, len(columns), len(columns))), (name(each, plain=beside), cells))
-    with warnings.catch_warnings(action="ignore"):  # where no lane has a reading
-        truth = values.sum(axis=2) if kind == "flow" else np.nanmean(values, axis=2)
-    for _, cells in columns:  # any column that tells the sensors apart may name them
-        pairs = {(n, str(cell)) for (_, n, _), cell in zip(order, cells, strict=True)}
-        called = dict(pairs)
-        ids += [[called[n] for n in range(count)]] if len(pairs) == len({*called.values()}) == count else []
-    ids = [names] if shape == "wide" else ids or [names]
-    file, content, written = _written(
-        dice, [each for each, _ in columns], list(zip(*(each for _, each in columns), strict=True))
+    moments = table[names["time"]]
+    table[names["time"]] = moments.astype("M8[s]").astype(int) if form == "s" else moments.dt.strftime(form or ISO)
+    for each in dice.sample(list(FURTHER), dice.choice((0, 0, 1, 2, 3))):
+        table.insert(dice.randint(0, len(table.columns)), each, [FURTHER[each](row) for row in range(len(table))])
+        spec.setdefault("drop", []).append(each)
+    if dice.random() < 0.4:
+        table = table.sample(frac=1, random_state=number)
+    spec |= {"time": [names["time"]], "form": "" if form == "%Y-%m-%d" else form, "missing": "none"}
+    content, said = _written(dice, table, kind)
+    how = f"{shape}, {quantity}, {form!a}, {kind} {said}: {', '.join(map(str, table.columns))}"
+    ids = (
+        tuple(dict.fromkeys(tidy["sensor"]))
+        if shape != "ways"
+        else tuple(sorted({*tidy["sensor"] + "-" + tidy["way"]}))
     )
-    times = [str(each - timedelta(hours=2 * form.endswith("+02:00"))) for each in moments]
-    how = f"{shape} by {by}, {kind}, {form}, {written}: {', '.join(each for each, _ in columns)}"
-    said = ("--quantity", kind) if by_day or (odd and dice.random() < 0.5) else ()
-    return Drawn(file, content, how, not odd, said, ids, times, truth)
+    return Drawn(f"data.{kind}", content, spec | said, ids, how)
 
 
-def _readings(dice: Random, kind: str, shape: At) -> np.ndarray:
-    """Speeds or flows [T,N,lanes] with gaps; the first sensor has none."""
-    gaps, size = dice.choice((0, 0.1)), int(np.prod(shape))
-    found = [round(dice.gauss(75, 15), 1) if kind == "speed" else float(dice.randrange(900)) for _ in range(size)]
-    values = np.array([np.nan if dice.random() < gaps else each for each in found]).reshape(shape)
-    values[:, 0] = np.where(np.isnan(values[:, 0]), 50, values[:, 0])
-    return values
+ISO = "%Y-%m-%d %H:%M:%S"
 
 
-def _sensors(dice: Random, count: int) -> list[str]:
-    digits = dice.randint(3, 15)
-    first = dice.randrange(10 ** (digits - 1), 10**digits - 300)
-    rising = [str(first + 7 * at) for at in range(30)]
-    words = [f"VD-{dice.choice('NS')}-{at:03}" for at in range(count)]
-    few = [str(at + 1) for at in range(count)]
-    ways = (
-        [f"S{each}" for each in few],
-        few,
-        rising[:count],
-        dice.sample(rising, count),
-        words,
-        dice.sample(STREETS, count),
-    )
-    return dice.choice(ways)
+def _tidy(dice: Random, shape: str, quantity: str) -> pd.DataFrame:
+    """A row for each time, sensor and lane, some without a reading."""
+    step, count = 60 if shape == "hours" else dice.choice((5, 15, 60)), 1 if shape == "one" else dice.randint(2, 6)
+    first = pd.Timestamp("2015-01-01") + pd.Timedelta(minutes=step * dice.randrange(3650 * 1440 // step))
+    rows = 24 * dice.randint(2, 6) if shape == "hours" else dice.randint(12, 60)
+    times = pd.date_range(first.normalize() if shape == "hours" else first, periods=rows, freq=f"{step}min")
+    start, mark = dice.randrange(100, 10**9), dice.choice(("", "S", "VD-", "A 9/"))
+    ids = [f"{mark}{start + 7 * at}".replace(" ", "_").replace("/", "_") for at in range(count)]
+    lanes = range(1, 3 if shape == "lanes" else 2)
+    cells = [
+        (time, ids[at // 2 if shape == "ways" else at], "NS"[at % 2], lane)
+        for time in times
+        for at in range(count)
+        for lane in lanes
+    ]
+    tidy, gaps = pd.DataFrame(cells, columns=["time", "sensor", "way", "lane"]), dice.choice((0, 0.1))
+    speeds = [round(min(150, max(2, dice.gauss(75, 15))), 1) for _ in cells]
+    readings = speeds if quantity == "speed" else [float(dice.randrange(1, 900)) for _ in cells]
+    kept = [dice.random() >= gaps or row[1] == ids[0] for row in cells]
+    return tidy.assign(value=np.where(kept, readings, np.nan))
 
 
-def _further(dice: Random, column: str, order: list[At], moments: list[datetime], step: int) -> list[Any]:
-    """The cells of a column that holds no readings."""
-    big, late, fixed = 10 ** dice.randint(6, 14), timedelta(minutes=dice.randint(1, 600)), dice.choices(range(3), k=9)
-    weather, places = [round(dice.gauss(12, 5), 1) for _ in moments], [n for _, n, _ in order]
-    last, short = f"{moments[-1] + late:%Y-%m-%d}", dice.random() < 0.5
-    return {
-        "row": list(range(1, len(order) + 1)),
-        "record": [big + 3 * row if short else dice.randrange(big, 10 * big) for row in range(len(order))],
-        "upload": [last if short else str(moments[t] + late) for t, _, _ in order],
-        "end": [str(moments[t] + timedelta(minutes=step)) for t, _, _ in order],
-        "lat": [round(48.1 + n / 97, 5) for n in places],
-        "lon": [round(11.5 + n / 89, 5) for n in places],
-        "class": ["ABC"[fixed[n]] if short else fixed[n] + 1 for n in places],
-        "label": [f"{STREETS[n]}:{n}" for n in places],
-        "flag": ["OK" if short else dice.choice((0, 0, 0, 1)) for _ in order],
-        "weather": [weather[t] for t, _, _ in order],
-        "limit": [(50, 80, 100)[fixed[n]] for n in places],
-        "lanes": [fixed[n] + 1 for n in places],
-        "quality": [100 if short else dice.randint(60, 100) for _ in order],
-        "calendar": [moments[t].weekday() for t, _, _ in order],
-        "network": [big for _ in order],
-        "total": [100 + t for t, _, _ in order],
-        "heavy": [dice.randrange(90) for _ in order],
-        "flow": [dice.randrange(900) for _ in order],
-        "share": [round(dice.random() * 100, 1) for _ in order],
-    }[column]
+def _wide(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:
+    table = tidy.pivot(index="time", columns="sensor", values="value").reset_index()
+    return table.rename(columns={"time": names["time"]}).rename_axis(columns=None), {"values": {quantity: EVERY}}
 
 
-def _written(dice: Random, names: list[str], rows: list[tuple[Any, ...]]) -> tuple[str, bytes, str]:
-    """The name, the content and the kind of a file of these rows, in which NaN stands for no reading."""
-    kind, stream = dice.choice(("csv", "csv", "csv", "csv.gz", "jsonl", "json", "parquet")), io.BytesIO()
-    rows = [tuple(None if cell != cell else cell for cell in row) for row in rows]
-    if kind == "parquet":
-        pd.DataFrame(rows, columns=names).to_parquet(stream)
-        return f"data.{kind}", stream.getvalue(), kind
-    if kind in ("json", "jsonl"):
-        objects = [dict(zip(names, row, strict=True)) for row in rows]
-        text = json.dumps(objects) if kind == "json" else "".join(json.dumps(each) + "\n" for each in objects)
-        return f"data.{kind}", text.encode(), kind
-    mark, decimal = dice.choice(((",", "."), (",", "."), (";", ","), (";", "."), ("\t", "."), ("\t", ",")))
-    nothing, whole, lines = dice.choice(("", "NA")), dice.random() < 0.8, io.StringIO(newline="")
-    writer = csv.writer(lines, delimiter=mark)
-    writer.writerow(names)
-    for row in rows:
-        texts = [nothing if cell is None else str(cell) for cell in row]
-        texts = [text.removesuffix(".0") if whole else text for text in texts]
-        writer.writerow(
-            text.replace(".", decimal) if isinstance(cell, float) else text
-            for cell, text in zip(row, texts, strict=True)
+def _rows(*roles: str) -> Callable[..., Table]:
+    def make(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:
+        table = tidy[["time", *roles, "value"]].rename(columns={**names, "value": names[quantity]})
+        sensor = {"sensor": [names[role] for role in roles if role != "lane"]} if roles else {"name": "data"}
+        return table, {"values": {quantity: names[quantity]}} | sensor | (
+            {"lane": [names["lane"]]} if "lane" in roles else {}
         )
-    content = lines.getvalue().encode()
-    return (
-        f"data.{kind}",
-        gzip.compress(content, mtime=0) if kind == "csv.gz" else content,
-        f"{kind} {mark!a} {decimal}",
+
+    return make
+
+
+def _hours(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:
+    rows = tidy.assign(hour=tidy["time"].dt.strftime("H%H"), time=tidy["time"].dt.normalize())
+    table = rows.pivot(index=["time", "sensor"], columns="hour", values="value").reset_index()
+    spec = {"values": {quantity: r"H(?P<time>\d\d)"}, "slot_s": 3600, "sensor": [names["sensor"]]}
+    return table.rename(columns=names).rename_axis(columns=None), spec
+
+
+SHAPES: dict[str, Callable[..., Table]] = {
+    **{"wide": _wide, "rows": _rows("sensor"), "one": _rows(), "ways": _rows("sensor", "way")},
+    **{"lanes": _rows("sensor", "lane"), "hours": _hours},
+}
+
+
+def _written(dice: Random, table: pd.DataFrame, kind: str) -> tuple[bytes, dict[str, Any]]:
+    """The content of a file, and what its description says of the signs."""
+    if kind == "parquet":
+        stream = io.BytesIO()
+        table.to_parquet(stream, index=False)
+        return stream.getvalue(), {}
+    if kind in ("json", "jsonl"):
+        return table.to_json(orient="records", lines=kind == "jsonl", double_precision=15).encode(), {}
+    mark, decimal = dice.choice(((",", "."), (";", ","), (";", "."), ("\t", ",")))
+    text = table.to_csv(index=False, sep=mark, decimal=decimal, na_rep=dice.choice(("", "NA"))).encode()
+    content = gzip.compress(text, mtime=0) if kind == "csv.gz" else text
+    return content, {"separator": mark, "decimal": decimal}
+
+
+def by_pandas(path: Path, spec: Mapping[str, Any]) -> pd.DataFrame:
+    """Readings [T,N] of the first quantity of a table, as its description says."""
+    texts: dict[str, Any] = {"dtype": str, "keep_default_na": False}
+    if path.suffix == ".parquet":
+        table = pd.read_parquet(path).astype(object)
+    elif path.suffix in (".json", ".jsonl"):
+        text = path.read_text("utf-8")
+        table = pd.DataFrame(
+            [json.loads(line) for line in text.splitlines() if line.strip()]
+            if path.suffix == ".jsonl"
+            else json.loads(text)
+        )
+    else:
+        cells = pd.read_csv(path, sep=spec.get("separator", ","), header=None, encoding="utf-8-sig", **texts)
+        table = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1)
+    table = table.fillna("").astype(str).map(str.strip)
+    (pattern,) = spec["values"].values()
+    times = table[spec["time"]].agg(" ".join, axis=1)
+    form = spec.get("form", "")
+    moments = (
+        pd.to_datetime(times.astype(int), unit="s") if form == "s" else pd.to_datetime(times, format=form or "ISO8601")
     )
+    own = table[spec.get("sensor", [])].agg("-".join, axis=1) if spec.get("sensor") else spec.get("name", "")
+    taken, parts = {*spec["time"], *spec.get("sensor", []), *spec.get("lane", []), *spec.get("drop", [])}, []
+    for name in table.columns:
+        match = (
+            None
+            if name in taken
+            else re.fullmatch(pattern, name)
+            if "(?P<" in pattern
+            else re.fullmatch(re.escape(pattern), name)
+        )
+        if match:
+            groups = match.groupdict()
+            later = pd.Timedelta(seconds=spec.get("slot_s", 0) * int(groups.get("time", 0)))
+            cells = {
+                "time": moments + later,
+                "sensor": groups.get("sensor", own),
+                "value": table[name].map(lambda cell: _number(cell, spec)),
+            }
+            parts.append(pd.DataFrame(cells).assign(lane=table[spec["lane"][0]] if "lane" in spec else ""))
+    rows = pd.concat(parts).drop_duplicates()
+    if rows.duplicated(["time", "sensor", "lane"]).any():
+        raise ValueError("two readings of one time")
+    lanes = rows.pivot(index="time", columns=["sensor", "lane"], values="value")
+    return lanes.T.groupby("sensor").sum(min_count=1).T.where(lanes.notna().T.groupby("sensor").all().T)
+
+
+def _number(cell: str, spec: Mapping[str, Any]) -> float:
+    text = cell.replace(",", ".") if spec.get("decimal") == "," else cell
+    if cell not in ABSENT and not NUMBER.fullmatch(text):
+        raise ValueError(f"{cell!a} is no number")
+    return np.nan if cell in ABSENT else float(text)

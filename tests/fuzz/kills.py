@@ -7,7 +7,6 @@ import random
 import select
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from tests import data_files, older_files
 from tests.commands import SMALL
 from tests.fuzz import child
-from tests.fuzz.corpus import Files, exported_turned, read_all, write_all
+from tests.fuzz.corpus import Files, read_all, write_all
 
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", *SMALL, "--batch-size", "8")
 RESUME = ("train", "--resume", "run")
@@ -32,12 +31,12 @@ OLD_OF = {
 }  # replaced by their own kind
 # Commands that use a run or a file, and the file that each of them replaces.
 OF_RUN = (
-    ("calibrate", ("calibrate", "run"), "run/intervals.safetensors"),
-    ("report", ("report", "run", "-o", "page.html"), "page.html"),
-    ("export", ("export", "run", "out.safetensors", "--overwrite"), "out.safetensors"),
-    ("predict", ("predict", "run", "--output", "ahead.csv", "--overwrite"), "ahead.csv"),
-    ("explain", ("explain", "run", "--geojson", "map.geojson"), "map.geojson"),
-    ("inspect", ("inspect", "data.h5", "--geojson", "map.geojson"), "map.geojson"),
+    ("calibrate run", "run/intervals.safetensors"),
+    ("report run -o page.html", "page.html"),
+    ("export run out.safetensors --overwrite", "out.safetensors"),
+    ("predict run --output ahead.csv --overwrite", "ahead.csv"),
+    ("explain run --geojson map.geojson", "map.geojson"),
+    ("inspect data.h5 --geojson map.geojson", "map.geojson"),
 )
 
 
@@ -53,14 +52,8 @@ class Tally:
 
 def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
     """Start a command and end it after so many seconds; whether it was still running."""
-    from socialx.cli import main
-
-    def call() -> None:
-        sys.argv = ["socialx", *words]
-        main()
-
     null = os.open(os.devnull, os.O_WRONLY)
-    pid = child.start(call, folder, null, null)
+    pid = child.start(lambda: child.main(words), folder, null, null)
     os.close(null)
     handle = os.pidfd_open(pid)
     running = not select.select([handle], [], [], seconds)[0]
@@ -71,54 +64,102 @@ def kill(words: tuple[str, ...], folder: Path, seconds: float) -> bool:
     return running
 
 
-def repeat(
-    tally: Tally,
-    words: tuple[str, ...],
-    files: Files,
-    folder: Path,
-    count: int,
-    dice: random.Random,
-    seconds: float,
-    after: Callable[[Path, Tally], None],
-) -> Tally:
-    """Kill a command ``count`` times at uniformly random moments of its length, each time in the same folder anew."""
-    while tally.kills < count and tally.early < 5 * count:
-        _anew(folder, files)
-        if kill(words, folder, dice.uniform(0, seconds)):
-            tally.kills += 1
-            after(folder, tally)
-        else:  # it has become faster
-            tally.early += 1
-            seconds *= 0.97
-    return tally
+@dataclass
+class Kills:
+    """Kills of commands in a folder, at random moments."""
 
+    folder: Path
+    dice: random.Random
 
-def _anew(folder: Path, files: Files) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    write_all(files, folder)
+    def anew(self, files: Files) -> None:
+        """Empty the folder and write files into it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        write_all(files, self.folder)
 
+    def repeat(
+        self, name: str, words: tuple[str, ...], files: Files, count: int, check: Callable[[], Callable[[Tally], None]]
+    ) -> Tally:
+        """Kill a command ``count`` times at uniformly random moments of its length, each time in the same folder anew.
 
-def _whole_run(words: tuple[str, ...], files: Files, folder: Path) -> float:
-    """Run a command that nobody kills; the seconds that it takes."""
-    _anew(folder, files)
-    done = child.command(words, folder)
-    child.check(done)
-    return done.seconds
+        check: called after a run that nobody kills, for what looks at the folder after each kill.
+        """
+        self.anew(files)
+        whole = child.command(words, self.folder)
+        child.check(whole)
+        tally, seconds, after = Tally(name), whole.seconds, check()
+        while tally.kills < count and tally.early < 5 * count:
+            self.anew(files)
+            if kill(words, self.folder, self.dice.uniform(0, seconds)):
+                tally.kills += 1
+                after(tally)
+            else:  # it has become faster
+                tally.early += 1
+                seconds *= 0.97
+        return tally
 
+    def next(self, words: tuple[str, ...], tally: Tally, kind: str) -> bool:
+        """Run a command after a kill; whether it ended well."""
+        done = child.command(words, self.folder)
+        if done.code != 0:
+            tally.wrong.append(f"{kind}: after the kill, {' '.join(words[:3])}: {done.stderr[-300:]}")
+        elif found := [str(path) for path in self.folder.rglob(".*.tmp")]:
+            tally.wrong.append(f"litter: {found}")
+        return done.code == 0
 
-def _temporaries(folder: Path) -> list[str]:
-    return [str(path.relative_to(folder)) for path in folder.rglob(".*.tmp")]
+    def replaced(self, name: str, words: tuple[str, ...], output: str, files: Files, count: int) -> Tally:
+        """A command that replaces a file, which it writes the same each time."""
+        path, old = self.folder / output, files[output]
 
+        def check() -> Callable[[Tally], None]:
+            right = _content(path)
 
-def _next(words: tuple[str, ...], folder: Path, tally: Tally, kind: str) -> bool:
-    done = child.command(words, folder)
-    if done.code != 0:
-        tally.wrong.append(f"{kind}: after the kill, {' '.join(words[:3])}: {done.stderr[-300:]}")
-        return False
-    if found := _temporaries(folder):
-        tally.wrong.append(f"litter: {found}")
-    return True
+            def after(tally: Tally) -> None:
+                try:
+                    if path.read_bytes() != old and _content(path) != right:
+                        tally.wrong.append("half: other readings")
+                except FileNotFoundError:
+                    tally.wrong.append("lost: no file")
+                except (OSError, KeyError, AssertionError, RuntimeError) as error:
+                    tally.wrong.append(f"half: {error}")
+                if self.next(words, tally, "blocked") and _content(path) != right:
+                    tally.wrong.append("lost: other readings after the next command")
+
+            return after
+
+        return self.repeat(name, words, files, count, check)
+
+    def trained(self, name: str, words: tuple[str, ...], files: Files, count: int) -> Tally:
+        """``train`` or ``train --resume``: what remains goes on to the weights of a run that nobody stopped."""
+        run = self.folder / "run"
+
+        def check() -> Callable[[Tally], None]:
+            right = _end(run)
+
+            def after(tally: Tally) -> None:
+                resumable = (run / "last.pt").exists()
+                scored = (run / "best.safetensors").exists()
+                if scored and child.command(("evaluate", "run", "--json"), self.folder).code != 0:
+                    tally.wrong.append("half: evaluate after the kill")
+                if not resumable and "run/last.pt" in files:
+                    tally.wrong.append("lost: last.pt")
+                if resumable:
+                    kept = {f"run/{name}": content for name, content in read_all(run, hidden=True).items()}
+                    done, found = child.command(RESUME, self.folder), _end(run)
+                    if done.code != 0 and "nothing is left" not in done.stderr and "complete" not in done.stderr:
+                        tally.wrong.append(f"blocked: --resume after the kill: {done.stderr[-300:]}")
+                    elif right.keys() != found.keys() or not all(torch.equal(right[at], found[at]) for at in right):
+                        tally.wrong.append("weights: not those of the run that nobody stopped")
+                    if done.code == 0 and [*self.folder.rglob(".*.tmp")]:
+                        tally.wrong.append("litter: of the run that was killed")
+                    shutil.rmtree(run)
+                    write_all(kept, self.folder)
+                if self.dice.random() < 0.5 or not resumable:
+                    self.next((*FIRST, "--overwrite"), tally, "blocked")
+
+            return after
+
+        return self.repeat(name, words, files, count, check)
 
 
 def _content(path: Path) -> bytes:
@@ -130,80 +171,22 @@ def _content(path: Path) -> bytes:
         return bytes(file["data/features"][:].tobytes())
 
 
-def _replaced(
-    name: str, words: tuple[str, ...], output: str, files: Files, folder: Path, count: int, dice: random.Random
-) -> Tally:
-    """A command that replaces a file, which it writes the same each time."""
-    seconds = _whole_run(words, files, folder)
-    right, old = _content(folder / output), files[output]
-
-    def after(folder: Path, tally: Tally) -> None:
-        path = folder / output
-        try:
-            if path.read_bytes() != old and _content(path) != right:
-                tally.wrong.append("half: other readings")
-        except FileNotFoundError:
-            tally.wrong.append("lost: no file")
-        except (OSError, KeyError, AssertionError, RuntimeError) as error:
-            tally.wrong.append(f"half: {error}")
-        if _next(words, folder, tally, "blocked") and _content(path) != right:
-            tally.wrong.append("lost: other readings after the next command")
-
-    return repeat(Tally(name), words, files, folder, count, dice, seconds, after)
-
-
-def _end(folder: Path) -> dict[str, torch.Tensor]:
+def _end(run: Path) -> dict[str, torch.Tensor]:
     """All weights that a run ends with: the best and the last ones, and the moments."""
-    last = torch.load(folder / "run/last.pt", weights_only=True)["learner"]
+    last = torch.load(run / "last.pt", weights_only=True)["learner"]
     found = {f"last {name}": tensor for name, tensor in last["model"].items()}
     for number, moments in last["optimizer"]["state"].items():
         found |= {f"moment {number} {name}": tensor for name, tensor in moments.items()}
-    best = load_tensors((folder / "run/best.safetensors").read_bytes())
+    best = load_tensors((run / "best.safetensors").read_bytes())
     return found | {f"best {name}": tensor for name, tensor in best.items()}
-
-
-def _same(right: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> bool:
-    return set(right) == set(found) and all(torch.equal(tensor, found[name]) for name, tensor in right.items())
-
-
-def _trained(name: str, words: tuple[str, ...], files: Files, folder: Path, count: int, dice: random.Random) -> Tally:
-    """``train`` or ``train --resume``: what remains goes on to the weights of a run that nobody stopped."""
-    seconds = _whole_run(words, files, folder)
-    right = _end(folder)
-
-    def after(folder: Path, tally: Tally) -> None:
-        run = folder / "run"
-        resumable = (run / "last.pt").exists()
-        if (run / "best.safetensors").exists():
-            done = child.command(("evaluate", "run", "--json"), folder)
-            if done.code != 0:
-                tally.wrong.append(f"half: evaluate after the kill: {done.stderr[-300:]}")
-        if not resumable and "run/last.pt" in files:
-            tally.wrong.append("lost: last.pt")
-        if resumable:
-            kept = {f"run/{name}": content for name, content in read_all(run, hidden=True).items()}
-            done = child.command(RESUME, folder)
-            if done.code != 0 and "nothing is left" not in done.stderr and "complete" not in done.stderr:
-                tally.wrong.append(f"blocked: --resume after the kill: {done.stderr[-300:]}")
-            elif not _same(right, _end(folder)):
-                tally.wrong.append("weights: not those of the run that nobody stopped")
-            if done.code == 0 and (found := _temporaries(folder)):
-                tally.wrong.append(f"litter: {found}")
-            shutil.rmtree(run)
-            write_all(kept, folder)
-        if dice.random() < 0.5 or not resumable:
-            _next((*FIRST, "--overwrite"), folder, tally, "blocked")
-
-    return repeat(Tally(name), words, files, folder, count, dice, seconds, after)
 
 
 def main(count: int, seed: int) -> int:
     """Kill each command ``count`` times and print the table; 1 where anything was wrong."""
-    dice = random.Random(seed)
     print(f"{count} kills of each command, seed {seed}", flush=True)
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as place:
-        for tally in tallies(Path(place), count, dice):
+        for tally in tallies(Path(place), count, random.Random(seed)):
             print(f"{tally.name}: {tally.kills} kills, {tally.early} came late, {len(tally.wrong)} wrong", flush=True)
             wrong += [f"{tally.name}: {each}" for each in tally.wrong]
     print("\n".join(wrong) if wrong else "nothing was lost, half written, blocked or left")
@@ -212,48 +195,42 @@ def main(count: int, seed: int) -> int:
 
 def tallies(place: Path, count: int, dice: random.Random) -> Iterator[Tally]:
     """The tallies of every command that writes; ``place`` is an empty folder."""
-    made, folder = place / "made", place / "kills"
+    made, kills = place / "made", Kills(place / "kills", dice)
     made.mkdir()
 
     def make() -> None:
         data_files.small_store(made / "data.h5", 80)
-        rows = 4000
-        times, speeds = data_files.timestamps(rows), data_files.speeds(rows)
-        data_files.write_csv(made / "rows.csv", times, speeds)
-        (made / "turned.csv").write_bytes(exported_turned(times, speeds))
-        data_files.write_csv(made / "first.csv", times[:3000], speeds[:3000])
-        data_files.write_csv(made / "later.csv", times[3000:], speeds[3000:])
-        values = np.random.default_rng(0).uniform(5, 70, (rows, 4, 3)).astype(np.float32)
+        times, speeds = data_files.timestamps(4000), data_files.speeds(4000)
+        for name, part in (("rows", slice(None)), ("first", slice(3000)), ("later", slice(3000, None))):
+            data_files.write_csv(made / f"{name}.csv", times[part], speeds[part])
+        values = np.random.default_rng(0).uniform(5, 70, (4000, 4, 3)).astype(np.float32)
         values[..., 1], values[..., 2] = 37.5, -121.5
         attributes = older_files.root("metr_la", "metr_la_v1", values.shape)
         older_files.grouped(made / "old.h5", values, ("avg_speed", "latitude", "longitude"), attributes, "mph")
 
     child.check(child.run(make))
-    data = {"data.h5": (made / "data.h5").read_bytes()}
-    table = {name: (made / name).read_bytes() for name in ("rows.csv", "locations.csv")}
-    often = 4 * count  # of files that are costly to lose, and quick to write
-    words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
-    yield _replaced("convert", words, "out.h5", {**table, "out.h5": OLD}, folder, often, dice)
-    turned = {"turned.csv": (made / "turned.csv").read_bytes(), "locations.csv": table["locations.csv"], "out.h5": OLD}
-    words = ("convert", "export", "turned.csv", "--transposed", *words[3:])
-    yield _replaced("transposed", words, "out.h5", turned, folder, count, dice)
-    old = {"old.h5": (made / "old.h5").read_bytes()}
     first = ("convert", "metr-la", "first.csv", "--meta-csv", "locations.csv", "--output-h5", "grows.h5")
     child.check(child.command(first, made))
-    grows = {name: (made / name).read_bytes() for name in ("grows.h5", "later.csv")}
-    yield _replaced("append", ("append", "grows.h5", "later.csv"), "grows.h5", grows, folder, often, dice)
-    yield _replaced("backfill", ("backfill", "old.h5"), "old.h5", old, folder, often, dice)
-    yield _trained("train", FIRST, data, folder, count, dice)
-    started = _interrupted(data, folder)
-    yield _trained("resume", RESUME, started, folder, count, dice)
-    whole = {
-        name: content for name, content in started.items() if not name.endswith(".tmp")
-    }  # a training's, not theirs
-    for name, words, output in OF_RUN:
-        yield _replaced(name, words, output, {**whole, output: OLD_OF.get(output, OLD)}, folder, count, dice)
+    files, often = read_all(made) | {"out.h5": OLD}, 4 * count  # of files that are costly to lose, and quick to write
+
+    def some(*names: str) -> Files:
+        return {name: files[name] for name in names}
+
+    words = ("convert", "metr-la", "rows.csv", "--meta-csv", "locations.csv", "--output-h5", "out.h5", "--overwrite")
+    yield kills.replaced("convert", words, "out.h5", some("rows.csv", "locations.csv", "out.h5"), often)
+    appended = ("append", "grows.h5", "later.csv")
+    yield kills.replaced("append", appended, "grows.h5", some("grows.h5", "later.csv"), often)
+    yield kills.replaced("backfill", ("backfill", "old.h5"), "old.h5", some("old.h5"), often)
+    yield kills.trained("train", FIRST, some("data.h5"), count)
+    started = _interrupted(some("data.h5"), kills)
+    yield kills.trained("resume", RESUME, started, count)
+    whole = {name: content for name, content in started.items() if not name.endswith(".tmp")}  # a training's
+    for line, output in OF_RUN:
+        given = {**whole, output: OLD_OF.get(output, OLD)}
+        yield kills.replaced(line, tuple(line.split()), output, given, count)
 
 
-def _interrupted(data: Files, folder: Path) -> Files:
+def _interrupted(data: Files, kills: Kills) -> Files:
     """A run that was killed after its first epoch."""
 
     def call() -> None:
@@ -265,12 +242,9 @@ def _interrupted(data: Files, folder: Path) -> Files:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         loop.emit = end  # type: ignore[assignment]
-        sys.argv = ["socialx", *FIRST]
-        main_of_socialx()
+        child.main(FIRST)
 
-    from socialx.cli import main as main_of_socialx
-
-    _anew(folder, data)
-    if child.run(call, folder).signal != signal.SIGKILL:
+    kills.anew(data)
+    if child.run(call, kills.folder).signal != signal.SIGKILL:
         raise RuntimeError("the run was not killed")
-    return read_all(folder, hidden=True)
+    return read_all(kills.folder, hidden=True)

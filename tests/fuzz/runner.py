@@ -40,26 +40,18 @@ class Result:
     def text(self) -> str:
         """The command, how it ended and what is wrong, for a person."""
         case, done = self.case, self.outcome
-        lines = [
-            f"{case.base.name}: {case.target}: {case.how[:200]!a}",
-            f"  socialx {' '.join(case.command.words)!a}",
-            f"  {self.end}, {done.seconds:.1f} s, {done.grown >> 20} MiB; repeat: {case.repeat}",
-            *(f"  WRONG {each!a}" for each in self.wrong),
-        ]
-        return "\n".join(lines)
+        lines = [f"{case.base.name}: {case.target}: {case.how[:200]!a}", f"  socialx {' '.join(case.command.words)!a}"]
+        lines.append(f"  {self.end}, {done.seconds:.1f} s, {done.grown >> 20} MiB; repeat: {case.repeat}")
+        return "\n".join([*lines, *(f"  WRONG {each!a}" for each in self.wrong)])
 
 
 def snapshot(folder: Path) -> dict[str, str]:
     """What is in a folder: sha256 of each file, the target of each link, and the kind of all else."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = f"link to {path.readlink()}"
-        elif path.is_file():
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        else:
-            found[name] = "folder" if path.is_dir() else "other"
+        plain = path.is_file() and not path.is_symlink()
+        kind = f"link to {path.readlink()}" if path.is_symlink() else "folder" if path.is_dir() else "other"
+        found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest() if plain else kind
     return found
 
 
@@ -95,48 +87,34 @@ def faults(case: Case, outcome: child.Outcome, before: dict[str, str], after: di
 
 
 def _said(case: Case, outcome: child.Outcome) -> list[str]:
-    wrong = []
-    if found := TRACES.search(outcome.stderr + outcome.stdout):
-        wrong.append(f"says {found[0][:80]!r}")
-    errors = [line for line in outcome.stderr.split("\n") if line.startswith("error: ")]
+    words, said = case.command.words, outcome.stderr
+    found = TRACES.search(said + outcome.stdout)
+    wrong = [f"says {found[0][:80]!r}"] if found else []
+    errors = [line for line in said.split("\n") if line.startswith("error: ")]
     if outcome.code == 0:
-        if errors:
-            wrong.append("an error, and exit code 0")
-        if "--json" in case.command.words or case.command.words[0] == "serve":
-            wrong += _json(outcome.stdout)
-        return wrong
-    several = outcome.code in (2, 3)
-    if not errors or (len(errors) > 1 and not several):
-        wrong.append(f"{len(errors)} lines of error: {outcome.stderr[-200:]!r}")
-    rest = outcome.stderr.split("error: ", 1)[-1].rstrip("\n").split("\n")[1:] if errors else []
+        try:
+            if "--json" in words or words[0] == "serve":
+                json.loads(outcome.stdout, parse_constant=int)  # NaN is none
+        except ValueError as error:
+            wrong.append(f"not JSON: {str(error)[:100]}")
+        return [*wrong, "an error, and exit code 0"] if errors else wrong
+    if not errors or (len(errors) > 1 and outcome.code == 1):
+        wrong.append(f"{len(errors)} lines of error: {said[-200:]!r}")
+    rest = said.split("error: ", 1)[-1].rstrip("\n").split("\n")[1:] if errors else []
     if others := [line for line in rest if not line.startswith(("error: ", TRY))]:
         wrong.append(f"an error of several lines: {others[0][:100]!r}")
-    if outcome.code == 1 and not re.search(r"^error: .*: .*\n  try: .*\S", outcome.stderr, re.M):
-        wrong.append(f"no place or no advice: {outcome.stderr[:200]!r}")
+    if outcome.code == 1 and not re.search(r"^error: .*: .*\n  try: .*\S", said, re.M):
+        wrong.append(f"no place or no advice: {said[:200]!r}")
     for line in errors:
-        body = line.removeprefix("error: ")
         if len(line.replace(case.named, "")) > LINE:
             wrong.append(f"{len(line)} characters: {line[:100]!r}")
-        if not body.isprintable():
+        if not line.isprintable():
             wrong.append(f"not printable: {line[:200]!r}")
-        if outcome.code != 1 and ": " not in body and TRY not in outcome.stderr:
+        if outcome.code != 1 and line.count(": ") < 2 and TRY not in said:
             wrong.append(f"no advice: {line[:200]!r}")
-    words = case.command.words
-    quiet = words[0] not in ("inspect", "backfill") or "--json" in words
-    if outcome.code in (1, 2) and outcome.stdout and quiet:
+    if outcome.code in (1, 2) and outcome.stdout and (words[0] not in ("inspect", "backfill") or "--json" in words):
         wrong.append(f"half a result: {outcome.stdout[:100]!r}")
     return wrong
-
-
-def _json(text: str) -> list[str]:
-    def refuse(name: str) -> None:
-        raise ValueError(name)
-
-    try:
-        json.loads(text, parse_constant=refuse)
-    except ValueError as error:
-        return [f"not JSON: {str(error)[:100]}"]
-    return []
 
 
 def _left(case: Case, outcome: child.Outcome, before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -177,9 +155,8 @@ class Summary:
     def table(self) -> str:
         """The summary as lines of a name and a number."""
         lines = [f"{name:<28}{number:>8,}" for name, number in sorted(self.ends.items())]
-        return "\n".join(
-            [*lines, f"{'failed cases':<28}{len(self.failures):>8,}", f"{'seconds':<28}{self.seconds:>8.0f}"]
-        )
+        lines.append(f"{'failed cases':<28}{len(self.failures):>8,}\n{'seconds':<28}{self.seconds:>8.0f}")
+        return "\n".join(lines)
 
 
 def run_many(
@@ -194,7 +171,7 @@ def run_many(
                 shutil.rmtree(each, ignore_errors=True)
                 each.mkdir()
             result = run(corpus.case(seed, number, scratch), corpus, folder)
-            kind = f"{result.case.base.name}: " if result.case.drawn else ""
+            kind = "drawn: " if result.case.base.name.startswith("drawn") else ""
             summary.ends[kind + result.end] += 1
             if result.wrong:
                 summary.failures.append(result)

@@ -1,7 +1,4 @@
-"""``serve`` asks itself instead of listening: what clients are told, before and after its data file was changed.
-
-What they send may be damaged too.
-"""
+"""``serve`` asks itself instead of listening: what clients are told, before and after its data file was changed."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from random import Random
 from typing import Any, NoReturn
 
 import httpx
@@ -49,22 +45,3 @@ async def _answers(client: httpx.AsyncClient) -> dict[str, Any]:
     """The status and the content of each path."""
     found = [await client.get(path) for path in PATHS]
     return {path: [answer.status_code, answer.json()] for path, answer in zip(PATHS, found, strict=True)}
-
-
-def damaged(body: bytes, random: Random) -> bytes:
-    """A request as JSON or CSV, damaged once: cut, repeated, with other bytes, or with what looks like a number."""
-    start = random.randrange(len(body))
-    end = min(len(body), start + random.randrange(1, 40))
-    number = random.choice(
-        [b"1_0", b'""', b"NaN", b"1e999", b"9" * 5000, b"=1+1", b"\xff", b"null", b"[[", b"{}", b"\n"]
-    )
-    return random.choice(
-        [
-            body[:start],
-            body[:end] + body[start:end] * random.choice([1, 2, 5000]) + body[end:],
-            body[:start] + random.randbytes(end - start) + body[end:],
-            body[:start] + number * random.choice([1, 3000]) + body[end:],
-            body.replace(b'"readings":', b'"readings": {}, "readings":', 1).replace(b"time,", b"time,time,", 1),
-            body.replace(b"2012-05-04", random.choice([b"2012-03-11", b"2012-05-04T", b"0000-00-00"])),
-        ]
-    )

@@ -151,6 +151,8 @@ def test_a_time_that_comes_twice_or_never_is_asked_by_each_argument(task: str, a
 def test_the_first_time_of_rows_without_dates(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((30, 3), 60.0))
     options: dict[str, Any] = {"freq": "5min", "without_positions": True, "overwrite": True, "timezone": LA}
+    options["channel"] = "speed"
+    options["channel"] = "speed"
     with pytest.raises(SettingsError, match="is skipped by the clock"):
         socialx.convert("auto", tmp_path / "a.npy", tmp_path / "a.h5", first_time=NEVER, **options)
     for time in ("2012-06-01 08:00", "2012-06-01 15:00 UTC", "2012-06-01 08:00 PDT", "1.6.2012 17:00 +02:00"):

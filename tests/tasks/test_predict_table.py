@@ -268,7 +268,7 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     )
     assert "temporary file of" not in said
     said = told(socialx.predict, "zero-shot", table().reset_index(drop=True), **OPTIONS)
-    assert "the frame: this is no table with a column of times; line 1 is" in said
+    assert "the frame: no column holds times" in said
     assert "temporary file of" not in said
     lacking = "the frame: zero-shot has no file that says where its sensors are.\n  try: add meta_csv='LOCATIONS.csv'"
     assert lacking in told(socialx.predict, "zero-shot", table())
@@ -292,13 +292,17 @@ def test_inputs_are_what_the_user_named_and_no_output_replaces_them(here: Path) 
 
 def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
     (here / "places.csv").rename(here.parent / "places.csv")  # which convert would find beside the table
-    error = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr.rstrip()
-    other = "socialx convert auto export.csv --units km/h --without-positions --output-h5 export.h5"
+    asked = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr
+    way = "socialx predict zero-shot --data export.csv --channel '{sensor}' --units km/h"
+    assert way in asked
+    error = command(*shlex.split(way)[1:]).stderr.rstrip()
+    other = "socialx convert auto export.csv --units km/h --channel '{sensor}' --without-positions"
+    other += " --output-h5 export.h5"
     assert "the file holds no positions of its sensors.\n" in error
     assert error.endswith(f"  try: add --meta-csv LOCATIONS.csv, or {other} and "
                           "backfill later")  # fmt: skip
     with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
-        socialx.predict("zero-shot", "export.csv", units="km/h")
+        socialx.predict("zero-shot", "export.csv", units="km/h", channel="{sensor}")
     works(*shlex.split(other)[1:])
 
 
@@ -308,18 +312,18 @@ def test_dates_with_two_answers_are_refused_with_commands_that_work(here: Path) 
     days.index.name = "time"
     days.to_csv("export.csv")
     error = command("predict", "zero-shot", "--data", "export.csv", *SAID).stderr.rstrip()
-    form = "'%d/%m/%Y %H:%M'"
-    way = f"socialx convert auto export.csv {shlex.join(SAID)} --time-format {form} --output-h5 export.h5"
-    assert "may be day/month or month/day.\n  try: say which: " in error
-    assert f" {way} or socialx convert auto export.csv" in error
-    works(*shlex.split(way)[1:])
+    made = command(*shlex.split(error[error.index("socialx convert") :])[1:])
+    assert "--time-format" in error
+    assert made.exit_code == 0, error
     works("predict", "zero-shot", "--data", "export.h5")
 
 
 def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
     np.save(here / "speeds.npy", table().fillna(0).to_numpy())
-    error = command("predict", "zero-shot", "--data", "speeds.npy", "--meta-csv", "places.csv").stderr.rstrip()
-    way = "socialx convert auto speeds.npy --meta-csv places.csv --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
+    words = ("--data", "speeds.npy", "--meta-csv", "places.csv", "--channel", "speed")
+    error = command("predict", "zero-shot", *words).stderr.rstrip()
+    way = "socialx convert auto speeds.npy --meta-csv places.csv --channel speed"
+    way += " --first-time 'YYYY-MM-DD HH:MM:SS' --freq 5min"
     assert f"add {way} --output-h5 speeds.h5" in error
 
 
@@ -378,7 +382,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     with monkeypatch.context() as patch:
-        patch.setattr("socialx.files.sources.frames.TemporaryDirectory", fails)
+        patch.setattr("socialx.tasks.user_data.TemporaryDirectory", fails)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
     assert "TMPDIR: the folder for a temporary file cannot be written (No usable temporary directory found)" in error
 

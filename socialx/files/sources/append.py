@@ -7,7 +7,6 @@ file rows, t table rows, N sensors with new sensors last, F measured features.
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,15 +20,13 @@ from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S, shifts
 from socialx.data.source import pages
+from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents
 from socialx.files.sources.positions.locations import ADVICE as LOCATIONS
-from socialx.files.sources.positions.locations import join, match_case, read_locations
-from socialx.files.sources.readings import mask_codes, order_times
+from socialx.files.sources.positions.locations import join, match_ids, read_locations
 from socialx.files.sources.recognition import FORMATS
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.clock_changes import goes_back, in_utc, repeats
-from socialx.files.sources.tables.columns import QUANTITY_COLUMNS
-from socialx.files.sources.tables.reader import CSV
+from socialx.files.sources.tables.clock_changes import goes_back, in_utc
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import case_variants, find_repeated, match_key
 from socialx.files.store.layout import (
@@ -40,11 +37,12 @@ from socialx.files.store.layout import (
     ROWS_ATTR,
     SECONDS,
     STATIC_UNITS,
+    TABLE_ATTR,
     TIMESTAMPS,
     VDIDS,
-    Readings,
     Sensors,
     fixed_texts,
+    is_code,
     read_codes,
     read_lanes,
     read_text,
@@ -57,7 +55,6 @@ from socialx.files.store.writer import (
     ADVICE,
     WAIT_S,
     amend,
-    check_block,
     check_writable,
     create_features,
     static_columns,
@@ -111,6 +108,7 @@ class _Grid:
     lanes: list[str] | None
     codes: tuple[float, ...]
     new: Sensors = NO_SENSORS
+    table: str = ""
 
     @property
     def store(self) -> Store:
@@ -146,7 +144,7 @@ class _Grid:
 class _Table:
     """The new tables: observations float32 [t,N,F], times int64 [t] in a zone, and the file column of each sensor."""
 
-    path: Path
+    path: str
     seconds: np.ndarray
     values: np.ndarray
     columns: np.ndarray
@@ -179,7 +177,9 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(grid, request)
-    grid = replace(grid, new=_new_sensors(grid, request, contents))
+    grid = replace(
+        grid, new=_new_sensors(grid, request, contents), table="" if grid.store.described else contents.table
+    )
     table = _read_table(grid, request, contents)
     if table.timezone != grid.store.timezone:
         grid = _in_utc(grid)
@@ -239,12 +239,12 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
     """
     store, path = grid.store, grid.store.path
     old_keys = set(map(match_key, store.sensors.ids))
-    ids = tuple(contents.stored(vdid) for vdid in contents.ids or () if match_key(vdid) not in old_keys)
+    ids = tuple(vdid for vdid in contents.ids or () if match_key(vdid) not in old_keys)
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
         raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
-    locations, _ = match_case(ids, read_locations(request.meta_csv, ids, request.city))
+    locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
         raise SocialxError(request.meta_csv, problem, "add the positions, or leave these sensors out of the tables")
@@ -252,98 +252,83 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
 
 
 def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
-    """Read the new tables with the table reader, asking for the file's features. Ids take the file's spelling, with a
-    note for ids in another letter case. Raises SocialxError for an absent feature.
+    """Read the new tables by the description in the file, or by a proof of their own.
+
+    Ids take the file's spelling, with a note for ids in another letter case.
     """
-    store, features = grid.store, grid.features
+    store = grid.store
     unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
-    asked = replace(request, known_ids=store.sensors.ids, missing=unread, timezone=store.timezone, meta_csv=None)
-    if len(features) > 1:
-        asked = replace(asked, channel=request.channel or ",".join(features))
-    elif store.feature in QUANTITY_COLUMNS:
-        asked = replace(asked, quantity=store.feature)
-    try:
-        contents = FORMATS[CSV].read(asked)
-    except SettingsError as error:
-        lacking = [name for name in features if str(Argument("channel", name)) in "".join(error.args[:2])]
-        if request.channel or not lacking:
-            raise
-        problem = f"the table has no column of {lacking[0]}, and {store.path} holds {' and '.join(features)}"
-        raise SocialxError(request.data, problem, f"write a column of each, or {ANEW}") from None
+    zone = request.timezone or store.local_zone or store.timezone
+    asked = replace(request, missing=unread, timezone=zone, meta_csv=None)
+    features = tuple(grid.features)
+    asked = replace(asked, known_ids=store.sensors.ids, known_table=store.described, known_features=features)
+    contents = FORMATS[CSV].read(asked)
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:
-        note(Message(request.data, f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})"))
-    return replace(contents, ids=contents.ids and tuple(cased.get(vdid, vdid) for vdid in contents.ids))
+        note(Message(request.where, f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})"))
+    ids = tuple(contents.stored(cased.get(vdid, vdid)) for vdid in contents.ids or ())
+    return replace(contents, ids=ids)
 
 
 def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
-    """Load the tables, opened as ``contents``, into memory in file order of sensors; missing-value codes become NaN."""
-    store, features = grid.store, grid.features
+    """Return the tables, opened as ``contents``, in file order of sensors; missing-value codes become NaN."""
+    store, features, where = grid.store, grid.features, request.where
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError(request.data, problem, ANEW)
+        raise SocialxError(where, problem, ANEW)
     for other in grid.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
-            raise SocialxError(request.data, problem, "write it in the unit of the file")
-    with closing(contents.blocks):
-        readings = _readings(store, request, contents)
-        columns = _columns(grid, request.data, contents)
-        seconds, values = np.empty(0, np.int64), []
-        for block in mask_codes(readings.blocks, grid.codes, features):
-            check_block(readings, block, seconds)
-            seconds = np.concatenate([seconds, block.seconds])
-            values.append(np.full((len(block.speeds), len(grid.ids), len(features)), np.nan, np.float32))
-            values[-1][:, columns] = block.speeds.reshape(len(block.speeds), -1, len(features))
-    return _Table(request.data, seconds, np.concatenate(values), columns, readings.timezone)
-
-
-def _readings(store: Store, request: ConvertOptions, contents: Contents) -> Readings:
-    """Return the tables as readings of the file's data set, with times of the file, or in UTC where an hour comes
-    twice. Raises SocialxError where the zones of file and tables are unknown or contradict each other.
-    """
-    where, zone = request.data, request.timezone
-    wall = bool(contents.timezone) and store.timezone != contents.timezone
-    if wall and known_zone(store.timezone) is None:
-        problem = f"the times say how far they are from UTC, and {store.path} does not say the zone of its wall times"
-        raise SocialxError(where, problem, "write them as wall times of that zone")
-    if zone not in (None, store.timezone) and (contents.timezone or store.timezone != "UTC"):
-        whose = where if contents.timezone else store.path
-        raise SettingsError(whose, f"the times are of {store.timezone}", f"drop {Argument('timezone', zone)}")
+            raise SocialxError(where, problem, "write it in the unit of the file")
     for message in contents.notes:
         note(message)
-    if store.timezone == "UTC" and not contents.timezone and zone is None:
-        if store.local_zone is None:
+    seconds, timezone = _times(store, request, contents)
+    columns, (block,) = _columns(grid, where, contents), contents.blocks
+    values = np.full((len(seconds), len(grid.ids), len(features)), np.nan, np.float32)
+    readings = block.speeds.reshape(len(seconds), -1, len(features))
+    values[:, columns] = np.where(is_code(readings, features, grid.codes), np.float32(np.nan), readings)
+    return _Table(where, seconds, values, columns, timezone)
+
+
+def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[np.ndarray, str | None]:
+    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice.
+
+    Raises SocialxError where the zones of file and tables are unknown or contradict each other.
+    """
+    where, given, zone = request.where, request.timezone, known_zone(store.timezone)
+    times, last = contents.times if contents.times is not None else np.empty(0, np.int64), int(store.seconds[-1])
+    if store.timezone == "UTC":
+        if contents.timezone == "UTC":
+            return times, "UTC"
+        if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
             raise SocialxError(where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}")
-        zone, otherwise = store.local_zone, f"add {Argument('timezone', 'UTC')} if they are in UTC"
-        note(Message(where, f"the times are read in {zone}, the local zone of {store.path}", otherwise))
-    facts = (store.unit, store.missing, store.timezone, str(where), "")
-    sensors = replace(NO_SENSORS, ids=contents.ids or ())  # in the order of the table
-    readings = Readings(store.dataset_name, "", sensors, contents.blocks, *facts)
-    given = store.timezone if wall else None if zone == store.timezone else zone
-    if contents.times is not None and _has_second_hour(store, contents.times, wall):
-        given = "UTC" if wall else store.timezone
-    zoned_request = replace(request, timezone=given)
-    command = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", timezone="ZONE", output="OUT.h5")
-    remedy = f"convert all rows into a new file, which keeps both hours: {command}"
-    return order_times(readings, contents, zoned_request, in_utc_always=True, remedy=remedy)[0]
+        if given is None:
+            otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
+            read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
+            note(Message(where, read, otherwise))
+        return in_utc(times, str(given or store.local_zone), where, ANEW)[0], "UTC"
+    if given not in (None, store.timezone):
+        raise SettingsError(store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}")
+    wall, twice = times, False
+    if contents.timezone == "UTC":
+        if zone is None:
+            unsaid = f"and {store.path} does not say the zone of its wall times"
+            problem = f"the times say how far they are from UTC, {unsaid}"
+            raise SocialxError(where, problem, "write them as wall times of that zone")
+        wall = times + shifts(zone, times)
+        twice = goes_back(wall) or bool((wall - shifts(zone, wall, 0) != times).any())
+    if zone is not None and len(wall):
+        before, after = shifts(zone, np.array([last, wall[0]]), 0)
+        twice = twice or bool(wall[0] > last and after < before)
+    if not twice:
+        return wall, store.timezone
+    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, ANEW)[0], "UTC"
 
 
-def _has_second_hour(store: Store, times: np.ndarray, zoned: bool) -> bool:
-    """Return whether table times, int64 [t], repeat an hour that a file in wall times holds once; zoned: in UTC."""
-    zone, last = known_zone(store.timezone), store.seconds[-1]
-    if zone is None or store.timezone == "UTC" or not len(times):
-        return False
-    wall = times + shifts(zone, times) if zoned else times[~repeats(times)]
-    second = zoned and not np.array_equal(wall - shifts(zone, wall, 0), times)
-    before, after = shifts(zone, np.array([last, wall[0]]), 0)
-    return second or goes_back(wall) or bool(wall[0] > last and after < before)
-
-
-def _columns(grid: _Grid, where: Path, contents: Contents) -> np.ndarray:
+def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
     """Return the file column of each sensor in the tables ``where``, int64; raise for absent sensors or other lanes."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := find_repeated(ids):
@@ -401,7 +386,7 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
     return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
 
 
-def _gap(store: Store, where: Path, seconds: np.ndarray, fill_gaps: bool) -> np.ndarray:
+def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.ndarray:
     """Return the times, a step apart, between the file's last row and the new rows ``seconds`` that have no row, int64
     [g]. where: the tables, for errors. Raises SocialxError for another step, and for a gap longer than the file, or
     than a day unless ``fill_gaps``.
@@ -485,6 +470,8 @@ def _extend(change: _Change, file: h5py.File) -> None:
     file.attrs[ROWS_ATTR] = np.int64(len(features))
     if grid.codes:
         file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
+    if grid.table:
+        file["metadata"].attrs[TABLE_ATTR] = grid.table
 
 
 def _widen(file: h5py.File, grid: _Grid) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,9 +21,8 @@ import numpy as np
 from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import plausible_location, to_plane
-from socialx.files.sources.arrays import float32
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, match_case, read_locations
+from socialx.files.sources.positions.locations import Location, match_ids, read_locations
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import (
@@ -42,6 +41,7 @@ from socialx.files.store.layout import (
     Block,
     Readings,
     Sensors,
+    read_entry,
     read_layout,
     read_number,
     read_text,
@@ -188,7 +188,7 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
     """
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
-    locations, _ = match_case(ids, locations)
+    locations, _ = match_ids(ids, locations)
     columns = cache(partial(_columns, features, ids, names, variant))
     described = columns() if variant.rewrite else _stored_facts(path, file)
     lacks, unplaced = _locate(ids, locations, described, dict if variant.rewrite else columns)
@@ -307,10 +307,11 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
         raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
     described: dict[str, Facts] = {}
     for vdid in info:
-        if not isinstance(entry := info[vdid], h5py.Group):
+        if not isinstance(info[vdid], h5py.Group):
             raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
-        numbers = [read_number(entry.attrs.get(name)) for name in (*POSITION, *MORE)]
-        described[vdid] = _facts(*numbers, read_text(entry.attrs.get("direction", "")))
+        stored = read_entry(info, vdid)
+        numbers = [read_number(stored.get(name)) for name in (*POSITION, *MORE)]
+        described[vdid] = _facts(*numbers, read_text(stored.get("direction", "")))
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
@@ -441,6 +442,15 @@ def _stored_digest(features: h5py.Dataset) -> str:
     return digest.hexdigest()
 
 
+def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[Block, None, None]:
+    """Yield the readings of the first feature as float32; an overflow becomes inf, which the writer rejects."""
+    for first in range(0, len(seconds), BLOCK_ROWS):
+        part = slice(first, first + BLOCK_ROWS)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.array(features[part, :, 0], np.float32)
+        yield Block(seconds[part], values)
+
+
 def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     """Return the readings of a PEMS-BAY file in an old layout, with the planned locations."""
     features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
@@ -453,10 +463,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     directions = tuple(facts.get("direction", "") for facts in sensor_facts)
     sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
-    blocks = (
-        Block(seconds[first : first + BLOCK_ROWS], float32(features[first : first + BLOCK_ROWS, :, 0]))
-        for first in range(0, len(timestamps), BLOCK_ROWS)
-    )
+    blocks = _first_feature(features, seconds)
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
     origin = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
     return Readings(name, BAY.feature_set, sensors, blocks, *origin)

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SettingsError, SocialxError
-from socialx.data.calendar import DAY_S
+from socialx.core.errors import Argument, Message, SettingsError
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
 from socialx.files.store.quantities import SPEED
-from socialx.files.store.time_axis import Clock, as_text, is_skipped
+from socialx.files.store.time_axis import Clock, is_skipped
 
 EXAMPLE = "write for example 2012-03-01 00:00:00"
 
@@ -38,11 +37,11 @@ class Contents:
     paths: tuple[Path, ...] = ()  # the files read, where other than the named path
     times: np.ndarray | None = None  # row times, int64 [T], if rows have times
     timezone: str | None = None  # stated time zone; UTC, or the zone of wall times
-    rounded: bool = False  # whether times already are whole steps
+    zone: str | None = None  # into which times in UTC are converted
     droppable: bool = False  # whether sensors are table columns, which drop can exclude
     lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
     others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
-    city: str | None = None  # selects sensors in a locations table with several cities
+    table: str = ""  # what the tables hold, as JSON
     stored: Callable[[str], str] = str  # converts an id to a storable spelling
     missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
 
@@ -61,53 +60,11 @@ class Format:
 
     name: str  # as convert takes it
     title: str
-    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None; never raises for another kind
+    recognise: Callable[[FileHead], str | None]  # why a file or folder is one, or None
     read: Callable[[ConvertOptions], Contents]
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
     takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
-
-
-class RowClock:
-    """Wall times for consecutive rows that lack dates, counted from the user's first time."""
-
-    row = 0  # number of rows with assigned times
-
-    def __init__(self, request: ConvertOptions, step_s: int | None = None) -> None:
-        """Start the clock; ``step_s``: seconds between rows if the source says so, else from ``request``."""
-        if step_s and request.step_s:
-            problem = f"{request.data} says itself that its rows are {step_s} s apart"
-            raise SettingsError("", problem, f"drop {Argument('freq')}")
-        step_s = step_s or request.step_s
-        if request.first_time is None or step_s is None:
-            freq = "" if step_s else f" {Argument('freq', '5min')}"
-            start = Argument("first_time", "YYYY-MM-DD HH:MM:SS")
-            raise SocialxError(request.data, "the rows have no dates", f"add {start}{freq}")
-        self._start, self._step = start_seconds(request), step_s
-        self._last = self._start - DAY_S  # the time of the row before the next
-        self.where, self._said = request.data, request.first_time_name
-
-    def seconds(self, count: int) -> np.ndarray:
-        """Return the next ``count`` times, a step apart, int64 [t], and advance the clock."""
-        rows = np.arange(self.row, self.row + count, dtype=np.int64)
-        self.row += count
-        return self._start + self._step * rows
-
-    def seconds_at(self, seconds: np.ndarray) -> np.ndarray:
-        """Return times int64 [t] for the next rows, from seconds of the day, int [t].
-
-        Each row gets the first moment after the row before with that clock time: a missing hour is skipped, and a
-        repeated clock time belongs to the next day.
-        """
-        steps: np.ndarray = np.diff(seconds.astype(np.int64), prepend=self._last)
-        steps %= DAY_S
-        if self.row == 0 and steps[:1].any():
-            shown, expected = (as_text(int(moment))[11:] for moment in (seconds[0], self._start))
-            problem = f"the first row is at {shown}, not {expected} as {self._said}"
-            raise SocialxError(self.where, problem, f"correct {Argument('first_time')}")
-        times = self._last + np.cumsum(np.where(steps == 0, DAY_S, steps))
-        self.row, self._last = self.row + len(seconds), int(times[-1]) if len(times) else self._last
-        return times
 
 
 def start_seconds(request: ConvertOptions) -> int:

@@ -1,49 +1,80 @@
-"""Pandas and Arrow frames in memory: written as a table for convert, or as a socialx file."""
+"""Pandas frames in memory: as a table for convert, or as a socialx file."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, Edit, SettingsError, SocialxError, in_short, render, rewrite_messages
+from socialx.core.errors import SettingsError, SocialxError
+from socialx.files.sources.tables import words
+from socialx.files.sources.tables.spec import read_name
+from socialx.files.sources.tables.templates import pattern, repeated_quantities
 from socialx.files.store.layout import Block, Readings
+from socialx.files.store.quantities import QUANTITIES
 from socialx.files.store.store import Store
 from socialx.files.store.writer import write
 
 if TYPE_CHECKING:
     from pandas import DataFrame as Frame
-    from pyarrow import Table
 else:
-    Frame = Table = Any  # pandas and pyarrow are loaded by whoever made one
+    Frame = Any  # pandas is loaded by whoever made one
 
 WHERE = "data"
-FRAME = "the frame"  # in messages, in place of its temporary file
 
 
-def write_table(path: Path, frame: Frame | Table) -> str | None:
-    """Write a pandas frame or a pyarrow table as Parquet; return the time zone where the times name a zone.
-
-    The index becomes a column, unless the index only counts rows. Raises SettingsError for any other object, and
-    SocialxError for an empty frame, repeated columns, and cells that Parquet cannot store.
+def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Return a frame or a table of rows, and the options that its form says: the zone, the column of sensors where rows
+    or columns have two levels, and that each column is a sensor where times are the index, or ``counted`` by rows.
     """
-    import pyarrow as pa
-    from pyarrow.parquet import write_table as write_parquet
+    import pandas as pd
 
-    table = frame if isinstance(frame, pa.Table) else _as_arrow(frame)
-    _refuse_repeated(table.column_names)
-    if not table.num_rows or not table.num_columns:
-        problem = f"there are {table.num_rows} rows and {table.num_columns} columns"
-        raise SocialxError(FRAME, problem, "give readings: wall times x sensors, or a row per reading")
-    write_parquet(table, path, compression="none", use_dictionary=False)
-    zones = {kind.tz for kind in table.schema.types if pa.types.is_timestamp(kind)} - {None, "UTC"}
-    return next(iter(zones & available_timezones()), None) if len(zones) == 1 else None
+    if isinstance(frame, pd.Series):
+        frame = frame.to_frame(str(frame.name or "readings"))
+    if not isinstance(frame, pd.DataFrame):
+        return frame, _zone(getattr(one, "tz", None) for one in getattr(getattr(frame, "schema", None), "types", ()))
+    columns: Any = frame.columns
+    quantities = [
+        {str(name).lower() for name in columns.unique(level)} & {*QUANTITIES} for level in range(columns.nlevels)
+    ]
+    if columns.nlevels > 1:
+        sensors = [level for level, names in enumerate(quantities) if not names]
+        if columns.nlevels != 2 or len(sensors) != 1:
+            remedy = "name each column by its sensor: frame.columns = frame.columns.map('_'.join)"
+            raise SocialxError(WHERE, f"the columns of the frame have {columns.nlevels} names each", remedy)
+        name = str(columns.names[sensors[0]] or "sensor")
+        frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors[0]), axis=1)
+        frame = frame.rename_axis(frame.index.name or "time").stack(name, future_stack=True)
+    index = frame.index
+    kinds = [*frame.dtypes, *(index.dtypes if index.nlevels > 1 else [index])]
+    zone = _zone(getattr(kind, "tz", None) for kind in kinds)
+    if index.nlevels == 2 and isinstance(index.levels[0], pd.DatetimeIndex):
+        names = [str(name or instead) for name, instead in zip(index.names, ("time", "sensor"), strict=True)]
+        return frame.rename_axis(names), {**zone, "sensor_column": names[1]}
+    timed = isinstance(index, pd.RangeIndex if counted else pd.DatetimeIndex | pd.PeriodIndex) and index.is_unique
+    numbers = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+    return frame, {**zone, **_channel(list(map(str, columns)))} if timed and numbers else zone
+
+
+def _channel(names: list[str]) -> dict[str, str]:
+    """Return the option by which columns are sensors, or sensors with a quantity; {} for names of other things."""
+    templates = repeated_quantities(names)
+    if len(templates) == 1 and all(read_name(pattern(templates[0]), name) for name in names):
+        return {"channel": templates[0]}
+    return (
+        {}
+        if any(words.quantity(name) or words.NO_SENSOR.fullmatch(name) for name in names)
+        else {"channel": "{sensor}"}
+    )
+
+
+def _zone(zones: Iterable[object]) -> dict[str, Any]:
+    """Return the option of the zone in which all times with a zone are, unless it is UTC or none by name."""
+    names = {str(zone) for zone in zones if zone is not None} - {"UTC"}
+    return {"timezone": next(iter(names))} if len(names) == 1 and names <= available_timezones() else {}
 
 
 def _refuse_other(data: object) -> None:
@@ -53,80 +84,6 @@ def _refuse_other(data: object) -> None:
     if not isinstance(data, pd.DataFrame):
         remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
         raise SettingsError(WHERE, f"{type(data).__name__} is no file and no frame", remedy)
-
-
-def _refuse_repeated(names: Sequence[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise SocialxError(FRAME, f"{len(twice)} of the columns repeat", "keep one of each", sample=twice)
-
-
-def _as_arrow(frame: Frame) -> Table:
-    """Return a frame with its index as a pyarrow table."""
-    import pandas as pd
-    import pyarrow as pa
-
-    _refuse_other(frame)
-    if frame.columns.nlevels > 1:
-        remedy = "name each by its sensor: frame.columns = frame.columns.map('_'.join)"
-        raise SocialxError(FRAME, f"the columns have {frame.columns.nlevels} names each", remedy)
-    frame = frame.set_axis(frame.columns.map(str), axis=1)
-    _refuse_repeated(list(frame.columns))
-    if isinstance(frame.index, pd.PeriodIndex):
-        frame = frame.set_axis(frame.index.to_timestamp())
-    levels = [str(name or f"level_{level}") for level, name in enumerate(frame.index.names)]
-    if frame.index.nlevels > 1 and not set(levels) & set(frame.columns):
-        frame = frame.set_axis(frame.index.set_names(levels)).reset_index()
-    elif frame.index.name is not None and str(frame.index.name) in frame.columns:
-        raise SocialxError(FRAME, f"the index and a column are both {frame.index.name!r}", "rename one of them")
-    try:
-        return pa.Table.from_pandas(frame)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        problem = (
-            f"some cells are no numbers, texts or times, or of several kinds ({in_short(Exception(*error.args[-1:]))})"
-        )
-        raise SocialxError(FRAME, problem, "give numbers, and NaN where nothing was read") from None
-
-
-@contextmanager
-def temporary_folder(task: str) -> Iterator[Path]:
-    """Yield a folder, named after ``task`` and deleted after the block. Raises SocialxError where creation fails."""
-    try:
-        folder = TemporaryDirectory(prefix=f"socialx-{task}-")
-    except OSError as error:
-        problem = f"the folder for a temporary file cannot be written ({error.strerror})"
-        raise SocialxError("TMPDIR", problem, "set TMPDIR to a folder with space") from None
-    with folder as name:
-        yield Path(name)
-
-
-@contextmanager
-def as_table(task: str, data: Frame | Table, name: str, called: str, typed: str) -> Iterator[tuple[Path, str | None]]:
-    """Yield a temporary Parquet file for a frame, and the time zone where the times name a zone, else None.
-
-    task: part of the temporary folder's name. name: the file's name without .parquet. called, typed: the text that
-    replaces the file's path in messages and, as an argument, in commands.
-    """
-    with temporary_folder(task) as folder:
-        path = folder / f"{name}.parquet"
-        zone = write_table(path, data)
-        kept = {str(path): typed, str(path.with_suffix(".h5")): f"{name}.h5"}
-        with rewrite_messages(hide_file(path, called, kept)):
-            yield path, zone
-
-
-def hide_file(file: Path, name: str, kept: Mapping[str, object]) -> Edit:
-    """Return a function that rewrites messages: ``name`` replaces the temporary ``file``. kept: in commands, the text
-    shown for each of these argument values.
-    """
-
-    def rename_part(part: Argument | Command) -> str:
-        if isinstance(part, Argument):
-            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
-        part.arguments = tuple(kept.get(str(value), value) for value in part.arguments)
-        part.options = {key: kept.get(str(value), value) for key, value in part.options.items()}
-        return str(part)
-
-    return lambda text: render(text, rename_part).replace(str(file), name)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:

@@ -1,4 +1,4 @@
-"""The pandas HDFStores by DCRNN (METR-LA, PEMS-BAY) and LargeST, in pandas' fixed format, read with h5py alone.
+"""The pandas HDFStores by DCRNN (METR-LA, PEMS-BAY), in pandas' fixed format, read with h5py alone.
 
 Nothing is unpickled: pandas' own reader would run code inside the file. A frame is an HDF5 group; T rows, N sensors.
 """
@@ -6,15 +6,14 @@ Nothing is unpickled: pandas' own reader would run code inside the file. A frame
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from socialx.core.errors import Command, Message, SocialxError, sample
+from socialx.core.errors import Argument, Command, SettingsError, SocialxError, sample
 from socialx.core.progress import work
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.request import ConvertOptions
@@ -22,48 +21,29 @@ from socialx.files.store.head import FileHead
 from socialx.files.store.ids import find_repeated
 from socialx.files.store.layout import Block
 from socialx.files.store.open_hdf5 import check_dataset, open_hdf5
-from socialx.files.store.quantities import SPEED
+from socialx.files.store.quantities import KMH, QUANTITIES, SPEED
 
 BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
 SPEED_KEYS = ("df", "speed")  # metr-la.h5 and pems-bay.h5 of DCRNN
-FLOW = "flow"
-FLOW_NAME, RAW_NAME = "_his_", "_raw_"  # LargeST's ca_his_raw_2019.h5, sd_his_2019.h5
-ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or the CSV"
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A pandas frame in the file, checked: ids, times, and the places of the observations."""
-
-    path: Path
-    key: str
-    ids: tuple[str, ...]
-    times: np.ndarray  # int64 [T]
-    places: dict[str, np.ndarray]  # name of a values dataset -> the column of each of its items
+ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or make a frame (docs/how-to/recipes.md)"
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read speed or flow from the file's frame; ``_find_key`` chooses among several frames.
-
-    The key ``df`` or ``speed``, which DCRNN uses, means speed, and ``_his_`` in the file name, which LargeST uses,
-    means flow. Any other frame is taken for speed, with a note. The unit of a speed stays open, as HDFStores lack
-    units.
-    """
-    frame = _open(request.data)
-    contents = Contents(frame.ids, len(frame.ids), _blocks(frame), times=frame.times)
-    path, name = frame.path, frame.path.name
-    if frame.key in SPEED_KEYS:
-        return contents
-    if FLOW_NAME not in name:
-        note = Message(path, f"the frame {frame.key!r} does not say what it holds: taken for {SPEED}")
-        return replace(contents, notes=(note,))
-    flow = f"taken for traffic flow, vehicles per step, because LargeST names such files *{FLOW_NAME}*"
-    notes: list[Message | str] = [Message(path, flow)]
-    if RAW_NAME not in name:
-        made = "means over 15 minutes of the counts of 5 minutes, with 0 for what is missing"
-        notes.append(f"{path}: LargeST's files without {RAW_NAME} in their name hold {made}")
-    # 0 is what LargeST made of missing readings.
-    return replace(contents, feature=FLOW, units="vehicles per step", notes=tuple(notes), missing=0.0)
+    """Read a frame; DCRNN's keys ``df`` and ``speed`` mean speed, else key, ``quantity`` or ``units`` decide."""
+    path = request.data
+    with open_hdf5(path, ADVICE) as file:
+        key = _find_key(request, file)
+        said = request.quantity or (SPEED if key in SPEED_KEYS else QUANTITIES.get(key))
+        feature = said or (SPEED if request.units in KMH else None)
+        if feature is None:
+            asks = f"add {Argument('quantity', 'flow')} or {Argument('quantity', 'speed')}"
+            raise SettingsError(path, f"the frame {key!r} does not say what it holds", asks)
+        ids, times = _ids(path, file[key], "axis0"), _times(path, file[key])
+        if twice := find_repeated(ids):
+            raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
+        columns = _block_columns(path, file[key], ids, len(times))
+    blocks = _blocks(path, len(ids), times, columns)
+    return Contents(ids, len(ids), blocks, feature, times=times)
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -82,26 +62,17 @@ def _groups(file: h5py.File, part: str) -> list[str]:
     return [key for key, group in file.items() if isinstance(group, h5py.Group) and part in group]
 
 
-def _open(path: Path) -> Frame:
-    """Read ids, times and block columns of the chosen frame; the observations stay in the file."""
-    with open_hdf5(path, ADVICE) as file:
-        key = _find_key(path, file)
-        ids = _ids(path, file[key], "axis0")
-        if twice := find_repeated(ids):
-            raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
-        times = _times(path, file[key])
-        return Frame(path, key, ids, times, _block_columns(path, file[key], ids, len(times)))
-
-
-def _find_key(path: Path, file: h5py.File) -> str:
-    """Return the key of the only frame, else of the only frame called df or speed. Raises for none and several."""
-    frames = _groups(file, "axis0")
-    preferred = [key for key in frames if key in SPEED_KEYS]
-    if len(preferred) == 1 or len(frames) == 1:
-        return (preferred or frames)[0]
+def _find_key(request: ConvertOptions, file: h5py.File) -> str:
+    """Return the key that the user names, else the only key, else the only key for speeds. Raises SocialxError."""
+    path, frames = request.data, _groups(file, "axis0")
+    wanted = [key for key in frames if request.channel in (None, key)]
+    speeds = [key for key in wanted if key in SPEED_KEYS and request.quantity in (None, SPEED)]
+    for only in (wanted, speeds):
+        if len(only) == 1:
+            return only[0]
     if frames:
-        wanted = " or ".join(map(repr, SPEED_KEYS))
-        raise SocialxError(path, f"there are {len(frames)} frames ({sample(frames)}), not one that is {wanted}", ADVICE)
+        problem = f"there are {len(frames)} frames in it ({sample(frames)})"
+        raise SettingsError(path, problem, f"name one with {Argument('channel', frames[0])}")
     if _groups(file, "table"):
         remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
         raise SocialxError(path, "the HDFStore is in format='table', which is not read", remedy)
@@ -139,8 +110,8 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     if not match or index.dtype != np.int64:
         raise SocialxError(path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
-        problem = f"{index.name} has a time zone, wall times are needed"
-        raise SocialxError(path, problem, "write it with DataFrame.tz_localize(None)")
+        helps = f"write frame.tz_convert('UTC').tz_localize(None), and say {Argument('timezone', 'UTC')}"
+        raise SocialxError(path, f"{index.name} has a time zone, which HDFStores are not read with", helps)
     if not len(index):
         raise SocialxError(path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
@@ -172,20 +143,21 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
     return columns
 
 
-def _blocks(frame: Frame) -> Generator[Block, None, None]:
-    """Yield times int64 [t] and observations float32 [t,N], about 8 MiB at once, in sensor order."""
-    path, sensors, count = frame.path, len(frame.ids), len(frame.times)
+def _blocks(
+    path: Path, sensors: int, times: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> Generator[Block, None, None]:
+    """Yield times int64 [t] and values float32 [t,N], about 8 MiB at once; columns: sensor columns by dataset."""
     rows = max(BLOCK_BYTES // (8 * sensors), 1)
-    with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", count, "rows") as bar:
-        for first in range(0, count, rows):
-            part = slice(first, min(first + rows, count))
-            speeds = np.empty((part.stop - first, sensors), np.float32)
-            for name, columns in frame.places.items():
+    with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", len(times), "rows") as bar:
+        for first in range(0, len(times), rows):
+            part = slice(first, min(first + rows, len(times)))
+            values = np.empty((part.stop - first, sensors), np.float32)
+            for name, places in columns.items():
                 with np.errstate(over="ignore"):
-                    speeds[:, columns] = file[name][part]
-            yield Block(frame.times[part], speeds)
-            bar.advance(len(speeds))
+                    values[:, places] = file[name][part]
+            yield Block(times[part], values)
+            bar.advance(len(values))
 
 
-TITLE = "a pandas HDFStore, as DCRNN and LargeST published theirs"
-FORMATS = (Format("hdfstore", TITLE, _recognise, _read, takes=frozenset()),)
+TITLE = "a pandas HDFStore, as DCRNN published METR-LA and PEMS-BAY"
+FORMATS = (Format("hdfstore", TITLE, _recognise, _read, takes=frozenset({"channel", "quantity"})),)

@@ -12,7 +12,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, SettingsError, SocialxError, shortened
 from socialx.data.calendar import WEEKDAYS, Holidays
-from socialx.files.sources.small_tables import read_rows
+from socialx.files.sources.positions.rows import read_rows
 
 SUNDAY = 6
 COUNTRY = re.compile(r"([A-Za-z]{2})(?:-([A-Za-z0-9]{1,3}))?")  # US, DE-BY

@@ -10,25 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, sample
+from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_case, read_ids, read_locations
-from socialx.files.sources.recognition import FORMATS, find, is_table, recognise
+from socialx.files.sources.positions.locations import ADVICE, index_ids, join, match_ids, read_ids, read_locations
+from socialx.files.sources.recognition import FORMATS, find, recognise
 from socialx.files.sources.request import ConvertOptions, options
 from socialx.files.sources.resample import fill_gaps, resample_readings
-from socialx.files.sources.tables.clock_changes import (
-    goes_back,
-    in_utc,
-    note_skipped,
-    on_axis,
-    repeated_hour,
-    repeats,
-    round_times,
-)
-from socialx.files.sources.tables.columns import parse_unit
-from socialx.files.sources.tables.matrices import MATRIX, is_matrix
-from socialx.files.sources.tables.reader import CSV, PUBLISHED_CSV
-from socialx.files.sources.unknown import refuse_transposed
+from socialx.files.sources.tables.clock_changes import goes_back, in_utc, note_skipped, repeated_hour
+from socialx.files.sources.tables.words import parse_unit
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import DIRECTIONS, Block, Readings, Sensors, is_code
@@ -50,17 +40,15 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     format = _format(named, request)
     _refuse_ignored(request, format)
     dataset = named if isinstance(named, PublishedDataset) else None
-    if dataset and "first_time" in format.takes and format.name != CSV and (not dataset.skips or format.has_clock):
-        step = request.step_s or (None if format.has_clock else dataset.step_s)
-        request = replace(
-            request, first_time=request.first_time or dataset.start, step_s=step, published=request.first_time is None
-        )
+    if dataset and format.name == CSV and request.table is None:
+        request = replace(request, quantity=request.quantity or SPEED)
     if request.meta_csv is not None:
         read_head(request.meta_csv, ADVICE)  # which tells a wrong name before the readings are walked
     contents = format.read(request)
+    request = replace(request, timezone=request.timezone or contents.zone)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         problem = f"the times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(request.data, problem, f"drop {Argument('timezone', request.timezone)}")
+        raise SettingsError(request.where, problem, f"drop {Argument('timezone', request.timezone)}")
     ids, numbered = _ids(request, contents)
     dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
@@ -78,27 +66,22 @@ def read(kind: str, request: ConvertOptions) -> Readings:
         readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
         raise SettingsError("", f"{dataset.name} keeps the rows that it has as published", f"drop {Argument('freq')}")
-    files = (request.data, *request.more, request.meta_csv, request.ids, *contents.paths)
+    files = () if request.frame is not None else (request.data, *request.more)
+    inputs = tuple(path for path in (*files, request.meta_csv, request.ids, *contents.paths) if path)
     index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
     lanes = contents.lanes and tuple(contents.lanes[index_by_key[match_key(vdid)]] for vdid in sensors.ids)
     notes = (*contents.notes, *numbered, *published, *unknown, *clock, *lacking, *assumed)
-    return replace(readings, inputs=tuple(path for path in files if path), lanes=lanes, notes=notes)
+    return replace(readings, inputs=inputs, lanes=lanes, table=contents.table, notes=notes)
 
 
 def _format(named: PublishedDataset | Format | None, request: ConvertOptions) -> Format:
-    """Return the format to read with: ``named`` by the user, else recognised; options for tables choose a table."""
-    table = FORMATS[CSV]
-    if request.transposed:
-        return named if isinstance(named, Format) else table
+    """Return the format to read with: ``named`` by the user, else recognised; what describes a table chooses one."""
     if isinstance(named, Format):
-        refuse_transposed(request.head)
-    chosen = request.more or request.drop or request.time_column or request.sensor_column or request.time_format
-    if named is None and is_table(request):
-        return table
-    format = named if isinstance(named, Format) else recognise(request.head)[0]
-    if format is table and is_matrix(request.head):
-        return FORMATS[MATRIX]
-    return table if format is FORMATS[PUBLISHED_CSV] and chosen else format
+        return named
+    described = request.table or request.time_column or request.sensor_column or request.time_format
+    if request.frame is not None or (described and request.head.kind != "hdf5"):
+        return FORMATS[CSV]
+    return recognise(request.head)[0]
 
 
 def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
@@ -122,72 +105,68 @@ def _find_published(
         return named, _check_published(request, named, ids)
     same_size = (dataset for dataset in DATASETS.values() if len(ids) == dataset.sensors)
     match = next((dataset for dataset in same_size if all(match_key(vdid) in dataset.ids for vdid in ids)), None)
-    return match, (f"{request.data}: {match.name}, by the ids of its {len(ids)} sensors",) if match else ()
+    return match, (f"{request.where}: {match.name}, by the ids of its {len(ids)} sensors",) if match else ()
 
 
 def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tuple[str, ...]) -> tuple[Message, ...]:
-    """Return notes on file ``ids`` foreign to ``dataset`` and an assumed start. Raises for ids of another network."""
-    path, foreign = request.data, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
-    numbered = ids == tuple(map(str, range(len(ids))))  # no ids that could tell
-    if len(ids) > dataset.sensors or (len(foreign) == len(ids) and not numbered):
+    """Return a note on ids that are foreign to ``dataset``. Raises SocialxError for the ids of another network."""
+    path, foreign = request.where, [vdid for vdid in ids if match_key(vdid) not in dataset.ids]
+    if ids == tuple(map(str, range(len(ids)))):  # no ids that could tell
+        return ()
+    if len(ids) > dataset.sensors or len(foreign) == len(ids):
         others = (other for other in DATASETS.values() if all(match_key(vdid) in other.ids for vdid in ids))
         other = next((other.name for other in others if other is not dataset), None)
         problem = f"the {len(ids)} sensors ({sample(ids)}) are not those of {dataset.name}"
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
+        named = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
-        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, name="NAME", **written))
-    notes = []
-    if foreign and not numbered:
-        sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
-        notes.append(Message(path, sentence, sample=foreign))
-    if request.published:
-        begin = f"no dates in it: its rows begin at {request.first_time}, as {dataset.name} does as published"
-        notes.append(Message(path, begin))
-    return tuple(notes)
+        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, **named, **written))
+    sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
+    return (Message(path, sentence, sample=foreign),) if foreign else ()
 
 
 def order_times(
-    readings: Readings, contents: Contents, request: ConvertOptions, *, in_utc_always: bool = False, remedy: Remedy = ""
+    readings: Readings, contents: Contents, request: ConvertOptions
 ) -> tuple[Readings, np.ndarray, tuple[Message, ...]]:
     """Return the readings in time order, the row times int64 [T], and a note for each change.
 
-    The times are empty where rows lack times. Times are rounded to whole steps on request. With a zone from the user,
-    wall times that include the repeated daylight-saving hour are written in UTC, and UTC times free of such an hour
-    become wall times. A file in UTC keeps the zone as local zone.
-
-    in_utc_always: write wall times with a user zone in UTC in every case. remedy: advice for a repeated hour where the
-    user gave no zone; such an hour raises SocialxError.
+    The times are empty where rows lack times. With a zone from the user, wall times that include the repeated
+    daylight-saving hour are written in UTC, and UTC times free of such an hour become wall times. A file in UTC keeps
+    the zone as local zone. Raises SocialxError for such an hour without a zone.
     """
-    path, zone, zoned = request.data, request.timezone, contents.timezone == "UTC"
+    path, zone, times = request.where, request.timezone, contents.times
     notes: list[Message] = []
-    raw = np.empty(0, np.int64) if contents.times is None else contents.times
-    times = raw
-    if len(raw):  # rows have times of their own
-        again, refused = repeats(raw), None
-        times = raw[~again]
-        if request.round_times and len(times):
-            times, moved = round_times(times, path, request.step_s)
-            notes += [] if contents.rounded else [moved]
-        if not zone and not zoned:
-            helps = remedy or f"keep both hours with {Argument('timezone', readings.timezone or 'ZONE')}"
-            refused = repeated_hour(times, path, helps)
-        elif zone and zoned and not goes_back(times):
-            wall = Clock("UTC", zone).local(times)
-            if goes_back(wall):
-                twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
-                notes += [Message(path, twice)]
-                readings = replace(readings, timezone="UTC", local_zone=zone)
-            else:
-                notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
-                readings, times = replace(readings, timezone=zone), wall
-        elif zone and not zoned and (in_utc_always or goes_back(times)):
-            times, told = in_utc(times, zone, path)
-            notes += [told]
+    if times is None:
+        return readings, np.empty(0, np.int64), ()
+    if zone and contents.timezone == "UTC":
+        wall = Clock("UTC", zone).local(times)
+        if goes_back(wall):
+            twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
+            notes += [] if "come twice" in " ".join(map(str, contents.notes)) else [Message(path, twice)]
             readings = replace(readings, timezone="UTC", local_zone=zone)
-        readings = replace(readings, blocks=on_axis(readings.blocks, raw, again, times, path, refused))
+        else:
+            notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
+            readings, times = replace(readings, timezone=zone), wall
+    elif zone and goes_back(times):
+        times, told = in_utc(times, zone, path)
+        notes += [told]
+        readings = replace(readings, timezone="UTC", local_zone=zone)
+    elif refused := repeated_hour(times, path, f"keep both hours with {Argument('timezone', 'ZONE')}"):
+        raise refused[1]
+    if times is not contents.times:
+        readings = replace(readings, blocks=_at_times(readings.blocks, times))
     if readings.timezone not in (None, "UTC"):
         readings = replace(readings, blocks=note_skipped(readings.blocks, path, readings.timezone, readings.missing))
     return readings, times, tuple(notes)
+
+
+def _at_times(blocks: Generator[Block, None, None], times: np.ndarray) -> Generator[Block, None, None]:
+    """Yield the blocks with the row times int64 [T] in place of theirs."""
+    row = 0
+    with closing(blocks):
+        for block in blocks:
+            yield replace(block, seconds=times[row : row + len(block.seconds)])
+            row += len(block.seconds)
 
 
 def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], tuple[Message | str, ...]]:
@@ -205,7 +184,9 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
     if sorted(indexed) == list(range(count)):
         return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
     numbered = f"the file has no sensor ids, so the sensors are 0 to {count - 1}"
-    return tuple(map(str, range(count))), (Message(request.data, numbered, f"name ids with {Argument('ids', 'FILE')}"),)
+    return tuple(map(str, range(count))), (
+        Message(request.where, numbered, f"name ids with {Argument('ids', 'FILE')}"),
+    )
 
 
 def mask_codes(
@@ -230,19 +211,18 @@ def _sensors(
     """Return the sensors with locations, the location source, and notes about gaps in the source."""
     notes: list[str] = []
     if request.meta_csv is not None:
-        locations, positions = read_locations(request.meta_csv, ids, contents.city, notes), str(request.meta_csv)
+        locations, positions = read_locations(request.meta_csv, ids, notes=notes), str(request.meta_csv)
     elif contents.locations is not None:
-        locations, positions = contents.locations, str(request.data)
+        locations, positions = contents.locations, request.where
     elif request.without_positions:
         locations, positions = {}, "no locations"
     else:
         helps = (
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
-        raise SocialxError(request.data, "the file holds no positions of its sensors", helps)
-    locations, cased = match_case(ids, locations)
-    if cased:
-        notes.append(f"{positions}: ids of sensors are in another case there ({sample(cased)})")
+        raise SocialxError(request.where, "the file holds no positions of its sensors", helps)
+    locations, remarks = match_ids(ids, locations)
+    notes += [f"{positions}: {remark}" for remark in remarks]
     listed = [location for vdid in ids if (location := locations.get(match_key(vdid)))]
     described = any(location.direction or np.isfinite([location.lanes, location.length]).any() for location in listed)
     if odd := sorted({location.other_direction for location in listed} - {""}):
@@ -279,7 +259,7 @@ def _readings(
         published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
         if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
             problem = f"the ids are not those of {name}, so the data set is named {MINE}"
-            notes.append(Message(request.data, problem, f"choose another name with {Argument('name', 'NAME')}"))
+            notes.append(Message(request.where, problem, f"choose another name with {Argument('name', 'NAME')}"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
     missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
@@ -293,7 +273,8 @@ def _readings(
         zero = f"{contents.feature} 0 is treated as an observation ({Argument('missing', 0)} if 0 means missing)"
         notes.append(Message("", zero))
     elif dataset is None:
-        zero = f"{contents.feature} 0 is treated as missing ({Argument('missing', 'none')} to keep zeros)"
+        kept = f"{Argument('missing', 'none')} to keep {'zeros' if missing == 0 else 'it'}"
+        zero = f"{contents.feature} {missing:g} is treated as missing ({kept})"
         notes.append(Message("", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
@@ -305,7 +286,7 @@ def _readings(
         missing=missing,
         timezone=zone,
         local_zone=dataset.timezone if dataset and zone == "UTC" else None,
-        source_data=str(request.data),
+        source_data=request.where,
         source_meta=positions,
         feature=contents.feature,
         others=units,
@@ -317,7 +298,8 @@ def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
     """Return the unit by feature, and a note on unknown units; the user's unit applies to the speed, if any."""
-    units = {name: unit or "unknown" for name, unit in {contents.feature: contents.units, **contents.others}.items()}
+    given = {contents.feature: contents.units, **contents.others}
+    units = {name: stored_unit(name, unit) if unit else "unknown" for name, unit in given.items()}
     feature = SPEED if SPEED in units else contents.feature
     if dataset and feature == SPEED and units[feature] == "unknown":
         units[feature] = dataset.units
@@ -326,8 +308,8 @@ def _units(
     unknown = [name for name, unit in units.items() if unit == "unknown"]
     if feature not in unknown:
         problem = f"the unit of {' and '.join(unknown)} is unknown"
-        return units, (Message(request.data, problem),) if unknown else ()
+        return units, (Message(request.where, problem),) if unknown else ()
     one, other = UNITS_LIKE.get(feature, ("mph", "km/h"))
     which, later = "it" if len(units) == 1 else f"that of {feature}", Command("backfill", "OUT.h5", units="UNIT")
     says = f"name {which} with {Argument('units', one)} or {Argument('units', other)}, or later with {later}"
-    return units, (Message(request.data, "the unit is unknown", says),)
+    return units, (Message(request.where, "the unit is unknown", says),)

@@ -25,8 +25,7 @@ from socialx.core.notebook import files_in
 from socialx.files.store.head import FileHead, read_head
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
-# What helps where times have no date.
-DATED = f"write the date into each row, as for {Argument('time_format', '%d/%m/%Y %H:%M')}, or into a column before it"
+FRAME = "the frame"  # in messages
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
 
 
@@ -64,19 +63,14 @@ def _resample(given: str | timedelta) -> int:
 
 def _time_format(text: str) -> str:
     """Return a strptime format. Raises SettingsError without a full date, or without AM/PM for 12-hour clocks."""
-    argument = Argument("time_format", text)
-    moment, read = datetime(2023, 3, 30, 13, 5, tzinfo=UTC), None
+    moment = datetime(2023, 3, 30, 13, 5, tzinfo=UTC)
     with suppress(ValueError):
-        read = datetime.strptime(moment.strftime(text), text) if "%" in text else None
-    if read is None:
-        example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}"
-        raise SettingsError("", f"{argument} is not a format of times", example)
-    lacking = [part for part in ("year", "month", "day") if getattr(read, part) != getattr(moment, part)]
-    if lacking:
-        raise SettingsError("", f"{argument} is a format without {' and '.join(lacking)}", DATED)
-    if read.hour == moment.hour - 12:
-        raise SettingsError("", f"{argument} has hours of 12 without AM or PM", "write %H, or %I with %p")
-    return text
+        read = datetime.strptime(moment.strftime(text), text)
+        if read.date() == moment.date() and read.hour in (0, moment.hour):
+            return text
+    problem = f"{Argument('time_format', text)} lacks the year, month, day, or AM or PM"
+    example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}, or join a column of dates"
+    raise SettingsError("", problem, example)
 
 
 def _decimal(text: str) -> str:
@@ -143,15 +137,24 @@ def _path(value: str | Path) -> Path:
 class ConvertOptions:
     """The user's description of a source; only ``data`` is required.
 
-    data: a file, or a folder for formats with several files. more: further files with equal columns. published:
-    ``first_time`` comes from the published data set. known_ids: sensor ids in the file that ``append`` extends.
-    missing: empty means that every number is an observation; None means 0 for speeds, and nothing for counts.
+    data: a file, or a folder for formats with several files. more: further files with equal columns. frame: rows in
+    memory, a frame or an Arrow table, in place of files; label: their name in messages. known_ids, known_table,
+    known_features: of the file that ``append`` extends, its sensors, the description of the tables that it was made of,
+    and what it measures. missing: empty means that every number is an observation; None means 0 for speeds, and nothing
+    for counts.
     """
 
     data: Path
     more: tuple[Path, ...] = ()
-    published: bool = False
+    frame: Any = None
+    label: str = ""
     known_ids: tuple[str, ...] = ()
+    known_table: str = ""
+    known_features: tuple[str, ...] = ()
+    table: Annotated[
+        Path | None,
+        Option("what the tables hold, in YAML, as a dry run of convert prints it", "SPEC", _path, append=True),
+    ] = None
     meta_csv: Annotated[
         Path | None,
         Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
@@ -166,15 +169,8 @@ class ConvertOptions:
     ] = None
     channel: Annotated[
         str | None,
-        Option(
-            "which of several quantities, by name or number, or some: flow,speed",
-            "NAME",
-            _text,
-            append=True,
-            example="0",
-        ),
+        Option("which of several quantities, by name or number, or some: flow,speed", "NAME", _text, True, "0"),
     ] = None
-    city: Annotated[str | None, Option("which of several cities in one file", "NAME", _text, example="CITY")] = None
     time_format: Annotated[
         str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None
@@ -182,41 +178,33 @@ class ConvertOptions:
         str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
     ] = None
     quantity: Annotated[
-        str | None, Option("what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity)
+        str | None,
+        Option(
+            "what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity, example="speed"
+        ),
     ] = None
     name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
     missing: Annotated[
         tuple[float, ...] | None,
-        Option(
-            "numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing observations"
-        ),
+        Option("numbers for missing observations: -1,0, or none", "X,X", _codes, "more numbers for missing ones"),
     ] = None
     timezone: Annotated[
         str | None,
-        Option(
-            "its time zone, such as Europe/Paris", "ZONE", zone_name, "time zone of the tables, where FILE is in UTC"
-        ),
+        Option("its time zone, such as Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
     ] = None
     round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
     resample: Annotated[int | None, Option("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
-    transposed: Annotated[bool, Option("a row for each sensor, a column for each time", append=True)] = False
     time_column: Annotated[
-        tuple[str, ...],
-        Option("the column of times of a table, or of dates and of clocks", "NAME", _names, append=True),
+        tuple[str, ...], Option("the column of times, or of dates and of clocks", "NAME", _names, append=True)
     ] = ()
     sensor_column: Annotated[
         tuple[str, ...],
         Option("the column of sensors of a table with a row per reading, or several", "NAME", _names, append=True),
     ] = ()
-    drop: Annotated[
-        tuple[str, ...], Option("leave out a column of a table (may be repeated)", "COLUMN", _names, append=True)
-    ] = ()
+    drop: Annotated[tuple[str, ...], Option("leave out a column (may be repeated)", "COLUMN", _names, append=True)] = ()
     query: Annotated[
-        str | None,
-        Option(
-            "of a database (sqlite:///FILE, postgresql://...): the SELECT of its rows", "SELECT", _text, append=True
-        ),
+        str | None, Option("of a database (sqlite:///FILE, postgresql://...): its rows", "SELECT", _text, append=True)
     ] = None
     without_positions: Annotated[bool, Option("write sensors without a position too")] = False
 
@@ -226,9 +214,9 @@ class ConvertOptions:
         return read_head(self.data)
 
     @property
-    def first_time_name(self) -> str:
-        """The name for ``first_time`` in messages."""
-        return "the published start" if self.published else "the given start"
+    def where(self) -> str:
+        """The name of the source in messages."""
+        return self.label or str(self.data)
 
     @property
     def channels(self) -> list[str]:

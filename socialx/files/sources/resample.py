@@ -5,9 +5,11 @@ T source rows, R axis rows, t rows in a block, N sensors, F features.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,109 +18,209 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError, 
 from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
-from socialx.files.store.quantities import SPEED
+from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
 from socialx.files.store.time_axis import Clock, as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]
-SHARE = 0.5  # of the readings of a step, below which the step has none
-LOOKED = 50  # sensors that tell how far apart the rows of one are
-BLOCK_BYTES = 1 << 24  # of rows without readings that are written at once
-ROWS = 1000  # the first ones, that tell it; twice as many, and so on, where these have no two readings of a sensor
+SHARE = 0.5  # of the rows of a step, below which the step has no reading
+GROUP_S = 7200  # seconds, at least, and steps over which the distance of a sensor's rows is looked at
+GROUP_STEPS = 3
+ALIKE = 0.2  # by which distances of rows may differ and still are one
+SUPPORT = 3  # equal distances that prove one
+BLOCK_BYTES = 1 << 24  # of rows that are averaged, or written without readings, at once
+ROWS = 1000  # that are looked at before the first step; twice as many, and so on, where these prove no distance
+PER = re.compile(r"/\s*([0-9.]*)\s*(sec|s|min|hours?|hr?|std)\b|\b(vph)\b", re.IGNORECASE)
 
 
 def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, np.ndarray]:
     """Return the readings averaged to ``request.resample`` seconds, and the new row times, int64.
 
     seconds: row times, int64 [T]. A step is labelled by its beginning. Speed is the flow-weighted mean where flow is
-    present; other features are plain means. Flow counts are summed: the unit is unknown or matches the step; rates such
-    as veh/h are averaged. A sensor needs half the usual rows, and a flow count with missing rows is scaled up. Raises
-    SettingsError where rows are already as coarse.
+    present. A flow is a count, and summed, where its unit is unknown, names no time, or names the distance of the rows;
+    a flow per another time, such as veh/h, is a rate. All else is a mean. Raises SettingsError for rows as coarse.
     """
-    step, features = request.resample or 0, (readings.feature, *readings.others)
-    codes = {*request.codes(features), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
-    flow = {readings.feature: readings.units, **readings.others}.get("flow", UNKNOWN)
-    sums = flow == UNKNOWN or request.units == ("veh/h" if step == 3600 else f"veh/{step // 60}min")
-    blocks = average_blocks(readings.blocks, step, features, tuple(codes), request.data, sums=sums)
-    return replace(readings, blocks=blocks), np.unique(seconds // step * step)
+    step, units = request.resample or 0, {readings.feature: readings.units, **readings.others}
+    codes = {*request.codes(tuple(units)), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
+    flow = units.get("flow", UNKNOWN)
+    per = seconds_in(flow)
+    sums = per is None or (per == common_step(seconds) and per != 3600)
+    blocks = average_blocks(readings.blocks, step, {**units}, tuple(codes), request.data, sums=sums)
+    if sums and per:
+        units["flow"] = f"{PER.split(flow)[0]}/{'h' if step == 3600 else f'{step // 60}min'}"
+    averaged = replace(readings, blocks=blocks, units=units.pop(readings.feature), others=units)
+    return averaged, np.unique(seconds // step * step)
+
+
+def seconds_in(unit: str) -> float | None:
+    """Return the seconds to which a unit refers, 3600 for veh/h and 300 for veh/5min; None where it names no time."""
+    match = PER.search(unit)
+    if match is None:
+        return None
+    word = (match[2] or "h").lower()
+    return float(match[1] or 1) * (1 if word.startswith("se") or word == "s" else 60 if word == "min" else 3600)
 
 
 def average_blocks(
-    blocks: Blocks, step_s: int, features: Sequence[str], codes: Sequence[float], where: Path, *, sums: bool = True
+    blocks: Blocks,
+    step_s: int,
+    units: Mapping[str, str],
+    codes: Sequence[float],
+    where: Path,
+    *,
+    sums: bool = True,
 ) -> Blocks:
     """Average time-ordered ``blocks``: yield blocks with a row per step of ``step_s`` seconds, counted from midnight.
 
-    features: the names of the F features. codes: numbers for a missing observation. where: the source, for messages.
-    sums: flows are vehicle counts per row, and are added up; otherwise rates, which are averaged.
+    units: of the F features, by name. codes: numbers for no reading; impossible ones are none either. where: the
+    source, for messages. sums: flows are vehicle counts per row, and are added up; otherwise rates. A step needs half
+    of the rows that the sensor has at that time, and a count with missing rows is scaled up.
     """
-    seconds, values, rows_per_step, enough = np.empty(0, np.int64), None, 0.0, ROWS
+    features, group = tuple(units), step_s * max(GROUP_STEPS, -(-GROUP_S // step_s))
+    seconds, values = np.empty(0, np.int64), np.empty(0)
+    steps, odd, enough = _Steps(step_s, where), 0, ROWS
     with closing(blocks):
-        for block in blocks:
+        for block in _pieces(blocks):
             new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
+            for index, feature in enumerate(features):
+                wrong = impossible(new[..., index], feature, units[feature])
+                odd += int(np.count_nonzero(wrong))
+                new[..., index][wrong] = np.nan
             seconds = np.concatenate([seconds, block.seconds])
-            values = new if values is None else np.concatenate([values, new])
-            while not rows_per_step and len(seconds) >= enough:
-                rows_per_step = _estimate_rows_per_step(seconds[:enough], values[:enough], step_s, where)
+            values = np.concatenate([values, new]) if len(values) else new
+            while not steps.ready and len(seconds) >= enough:
+                steps.look(seconds[:enough], values[:enough])
                 enough *= 2
-            if not rows_per_step:
-                continue
-            ready = int(np.searchsorted(seconds, seconds[-1] // step_s * step_s))
+            ready = int(np.searchsorted(seconds, seconds[-1] // group * group)) if steps.ready else 0
             if ready:
-                yield _average_rows(seconds[:ready], values[:ready], step_s, features, rows_per_step, sums)
+                yield from steps.average(seconds[:ready], values[:ready], features, group, sums)
                 seconds, values = seconds[ready:], values[ready:]
-    if values is not None and len(values):
-        rows_per_step = rows_per_step or _estimate_rows_per_step(seconds, values, step_s, where)
-        if not rows_per_step:
+    if len(values):
+        if not steps.ready:
+            steps.look(seconds, values)
+        if not steps.ready:
             raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
-        yield _average_rows(seconds, values, step_s, features, rows_per_step, sums)
+        yield from steps.average(seconds, values, features, group, sums)
+    if odd:
+        note(Message(where, f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means"))
 
 
-def _estimate_rows_per_step(seconds: np.ndarray, values: np.ndarray, step_s: int, where: Path) -> float:
-    """Return how many source rows a sensor has per step, from the median interval in the first rows, float64 [t,N,F].
-    Returns 0 where no sensor has two observations yet. Raises SettingsError for rows as coarse as the step.
+def _pieces(blocks: Blocks) -> Blocks:
+    for block in blocks:
+        most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+        for begin in range(0, len(block.seconds), most):
+            yield Block(block.seconds[begin : begin + most], block.speeds[begin : begin + most])
+
+
+class _Steps:
+    """How far apart the rows of each sensor are, as they pass by.
+
+    usual: seconds, float64 [N]; infinite while unproved. last: the time of each sensor's latest reading, float64 [N].
     """
-    steps = []
-    for sensor in range(min(LOOKED, values.shape[1])):
-        intervals = np.diff(seconds[np.isfinite(values[:, sensor]).any(axis=1)])
-        steps += [float(np.median(intervals))] if len(intervals) else []
-    step = float(np.median(steps)) if steps else 0.0
-    if step >= step_s:
-        raise SettingsError(where, f"rows are {step / 60:g} min apart, no finer ones", f"drop {Argument('resample')}")
-    if not step:
-        return 0.0
-    every = f"rows of about {step:g} s are averaged to {step_s // 60} min"
-    note(Message(where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
-    return step_s / step
+
+    def __init__(self, step_s: int, where: Path) -> None:
+        self.step, self.where, self.ready = step_s, where, False
+        self.usual, self.last = np.empty(0), np.empty(0)
+
+    def look(self, seconds: np.ndarray, values: np.ndarray) -> None:
+        """Learn the distances in the first rows, times [t] and values [t,N,F]; raise where no sensor has finer ones."""
+        seen = np.isfinite(values).any(axis=2)
+        self.last = np.full(values.shape[1], -np.inf)
+        distances = self._distances(seconds, seen)
+        self.last = np.full(values.shape[1], -np.inf)
+        self.usual = _usual(distances, np.full(values.shape[1], np.inf), 1)
+        usual = self.usual[np.isfinite(self.usual)]
+        if not len(usual):
+            return
+        step = float(np.median(usual))
+        if usual.min() >= self.step:
+            problem = f"rows are {step / 60:g} min apart, no finer ones"
+            raise SettingsError(self.where, problem, f"drop {Argument('resample')}")
+        self.usual[~np.isfinite(self.usual)] = step
+        self.ready = True
+        every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
+        note(Message(self.where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
+
+    def average(
+        self, seconds: np.ndarray, values: np.ndarray, features: Sequence[str], group_s: int, sums: bool
+    ) -> Blocks:
+        """Yield a block for each group of steps with rows, from times [t] and values [t,N,F]."""
+        groups = seconds // group_s
+        edges = [*np.flatnonzero(np.diff(groups, prepend=groups[0] - 1)).tolist(), len(groups)]
+        for begin, end in pairwise(edges):
+            part = values[begin:end]
+            distances = self._distances(seconds[begin:end], np.isfinite(part).any(axis=2))
+            self.usual = _usual(distances, self.usual, SUPPORT)
+            yield _average_rows(seconds[begin:end], part, self.step, features, self.step / self.usual, sums)
+
+    def _distances(self, seconds: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """Return the seconds since each sensor's reading before, float64 [t,N], infinite where there is none."""
+        times = np.where(seen, seconds[:, np.newaxis], -np.inf)
+        latest = np.maximum.accumulate(np.concatenate([self.last[np.newaxis], times]))
+        self.last = latest[-1]
+        return np.where(seen, seconds[:, np.newaxis] - latest[:-1], np.inf)
+
+
+def _usual(distances: np.ndarray, before: np.ndarray, support: int) -> np.ndarray:
+    """Return the usual one of the distances [t,N] of each sensor, else the one ``before``, float64 [N].
+
+    A missing row makes a distance longer: the usual one is among the shortest, and there ``support`` times.
+    """
+    count = np.isfinite(distances).sum(axis=0)
+    short = np.take_along_axis(np.sort(distances, axis=0), (count // 4)[np.newaxis].clip(max=len(distances) - 1), 0)[0]
+    short = np.where(np.isfinite(short), short, 0.0)
+    alike = np.abs(distances - short) <= ALIKE * short
+    many = alike.sum(axis=0)
+    mean = np.where(alike, distances, 0.0).sum(axis=0) / np.maximum(many, 1)
+    return np.where((many >= support) & (mean > 0), mean, before)
 
 
 def _average_rows(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows_per_step: float, sums: bool
+    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows: np.ndarray, sums: bool
 ) -> Block:
-    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows_per_step: the
-    usual rows of a sensor in a step; sums: as in ``average_blocks``.
+    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows: the usual rows
+    of each sensor in a step, float64 [N]; sums: as in ``average_blocks``.
     """
     steps = seconds // step_s
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+    near = np.rint(rows)
+    rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
 
-    def total(part: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(part, begins, axis=0)
-
-    observed = np.isfinite(values)
-    numbers = np.where(observed, values, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = total(numbers) / total(observed)
-        if "flow" in features:
-            flow = features.index("flow")
-            if SPEED in features:
-                speed = features.index(SPEED)
-                weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
-                weighted = total(weight * numbers[..., speed]) / total(weight)
-                means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
-            rows = rows_per_step if rows_per_step % 1 else np.maximum(rows_per_step, total(observed[..., flow]))
-            means[..., flow] *= rows if sums else 1
-    means[total(observed) < SHARE * rows_per_step] = np.nan
+    means, count = grouped_means(values, begins, 0, features)
+    if sums and "flow" in features:
+        flow = features.index("flow")
+        whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
+        means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
+    means[count < SHARE * rows[:, np.newaxis]] = np.nan
     shape = (len(begins), -1) if len(features) == 1 else means.shape
     return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
+
+
+def grouped_means(
+    values: np.ndarray, begins: np.ndarray, axis: int, features: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of groups along an axis of values float64 [t,N,F], and how many readings each has.
+
+    begins: the first index of each group. Speeds are weighted by the flows of the same readings, where these are known.
+    """
+    observed = np.isfinite(values)
+    numbers = np.where(observed, values, 0.0)
+    count = np.add.reduceat(observed, begins, axis, dtype=np.int64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.add.reduceat(numbers, begins, axis) / count
+        if "flow" in features and SPEED in features:
+            flow, speed = features.index("flow"), features.index(SPEED)
+            weight = np.where(observed[..., speed], numbers[..., flow], 0.0)
+            weighted = np.add.reduceat(weight * numbers[..., speed], begins, axis)
+            weighted /= np.add.reduceat(weight, begins, axis)
+            means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
+    return means, count
+
+
+def impossible(values: np.ndarray, feature: str, unit: str) -> np.ndarray:
+    """Return the mask of numbers that no road has, bool in the shape of ``values``: below 0, or too fast for a unit."""
+    highest = LARGEST_SPEED.get(unit, np.inf) if feature == SPEED else np.inf
+    return (values < (0 if feature in NOT_NEGATIVE else -np.inf)) | (values > highest)
 
 
 def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:

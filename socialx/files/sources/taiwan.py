@@ -1,7 +1,6 @@
 """Snapshots from Taiwan's vehicle detectors (VD): VDLiveList with lane observations, VDList with locations.
 
-Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC). Lane observations are read as a
-table.
+Both are JSON or XML by the standard of Taiwan's Ministry of Transportation (MOTC). They become a table, a row per lane.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ import json
 import math
 import os
 import re
-import sys
 import xml.etree.ElementTree as ET
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -23,23 +21,22 @@ from typing import Any
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SocialxError, counted, in_short, sample
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, in_short, sample
 from socialx.core.progress import work
 from socialx.data.geo import plausible_location
 from socialx.files.sources.contents import Contents, Format
-from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
+from socialx.files.sources.tables import table
 from socialx.files.sources.tables.clock_changes import free_step
-from socialx.files.sources.tables.known_tables import ISO, refuse_zone
-from socialx.files.sources.tables.reader import read_tables
-from socialx.files.sources.tables.roles import ColumnRoles
-from socialx.files.sources.tables.sheets import Sheet
+from socialx.files.sources.tables.formats import as_contents
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import UNREADABLE, FileHead, head_in, member_paths, read_head, unpack
-from socialx.files.store.ids import match_key
+from socialx.files.store.quantities import QUANTITIES, SPEED
 from socialx.files.store.time_axis import JITTER_S
 
 ZONE, CLOCK = "Asia/Taipei", timezone(timedelta(hours=8))
-COLUMNS = ("VDID", "DataCollectTime", "Lane", "Speed [km/h]", "Occupancy [%]", "Volume")
+COLUMNS = ("VDID", "DataCollectTime", "LinkID", "LaneID", "Speed", "Occupancy", "Volume")
+FEATURES, UNITS = {SPEED: "Speed", "occupancy": "Occupancy", "flow": "Volume"}, {SPEED: "km/h", "occupancy": "%"}
 LISTS = {"VDLives", "VDs", "LinkFlows", "Lanes", "Vehicles"}  # elements of XML that are lists
 LIVE = re.compile(r"\s*[{\[<].*?(?:VDLive|LiveTrafficData|LinkFlows)", re.DOTALL)
 CONTENT_BYTES, BEGIN, LOOKED = 1 << 26, 1 << 12, 100  # one of the first LOOKED files must be a snapshot
@@ -64,8 +61,8 @@ def _list_files(head: FileHead, most: int | None = None) -> list[Path]:
     return sorted(path for path in paths if path.name.lower().endswith((".json", ".xml", ".gz")))
 
 
-def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
-    """Yield each JSON or XML file in a folder, zip or lone file, with the unpacked text."""
+def _texts(head: FileHead) -> Iterator[tuple[Path, str]]:
+    """Yield each JSON or XML file in a folder, zip or lone file, with its text."""
     with zipfile.ZipFile(head.path) if head.kind == "zip" else nullcontext() as archive:
         for path in _list_files(head):
             try:
@@ -80,46 +77,63 @@ def _contents(head: FileHead) -> Iterator[tuple[Path, str]]:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read all snapshots into memory, a row with about 50 bytes per lane and time."""
+    """Read all snapshots into memory."""
     import pandas as pd
 
-    refuse_zone(request, ZONE)
+    described = _describe(request)
     heads = [request.head, *map(read_head, request.more)]
-    frames, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[Message | str]()
+    snapshots, places, left, notes = dict[Path, Any](), dict[str, tuple[float, float]](), list[str](), list[Message]()
     with work("reading snapshots", sum(len(_list_files(head)) for head in heads), "files") as bar:
-        for path, text in (content for head in heads for content in _contents(head)):
+        for path, text in (content for head in heads for content in _texts(head)):
             name = path.name.lower()
             live = "vdlive" in name or ("vdlist" not in name and LIVE.match(text, 0, BEGIN))
-            if live and (rows := _rows(path, text)):
-                frames[path] = pd.DataFrame(rows, columns=range(len(COLUMNS)))
+            if live and (rows := [row for entry in _entries(path, text) for row in _rows(path, entry)]):
+                snapshots[path] = pd.DataFrame(rows, columns=COLUMNS)
             elif not live and ("vdlist" in name or "PositionLat" in text):
-                places |= _positions(path, text)
+                places |= dict(filter(None, map(_position, _entries(path, text))))
             else:
                 left.append(str(Path(*path.parts[-2:])))
             bar.advance()
-    if not frames:
-        raise SocialxError(
-            request.data, "there are no readings of lanes in it", "name a file VDLiveList, or a folder or zip of them"
+    if not snapshots:
+        helps = "name a file VDLiveList, or a folder or zip of them"
+        raise SocialxError(request.data, "there are no readings of lanes in it", helps)
+    if left:
+        notes.append(Message(request.data, f"left out, without readings of lanes: {sample(left)}"))
+    frame, step = _select_near(pd.concat(snapshots), request, notes)
+    if request.round_times:
+        described = replace(described, round_s=step)
+    grid = table.read([frame], described)
+    contents = as_contents(replace(grid, positions=places), described, request)
+    told = (Message(request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n for n in grid.notes)
+    return replace(contents, timezone=ZONE, table="", notes=(*told, *notes))
+
+
+def _describe(request: ConvertOptions) -> TableSpec:
+    """Return the description for the lane table with the user's quantities, speed by default."""
+    if request.timezone not in (None, ZONE):
+        raise SettingsError(
+            "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}", "drop it"
         )
-    frame, step = _select_near(pd.concat(frames), request, notes)
-    roles = ColumnRoles((1,), (0,), lanes=2, values=(3, 4, 5))
-    sheet = Sheet(**vars(roles), path=request.data, kind="parquet", names=COLUMNS, first=frame[1][0], frame=frame)
-    one = next(iter(frames))  # any file: ``sheet`` covers all
-    table = replace(request, data=one, more=(), meta_csv=None, time_format=ISO, sensor_column=COLUMNS[:1], step_s=step)
-    contents = read_tables(table, lambda *_: [sheet])
-    notes += [f"{request.data}: left out, without readings of lanes: {sample(left)}"] if left else []
-    return replace(contents, locations=places or None, timezone=ZONE, notes=(*contents.notes, *notes))
+    wanted = [QUANTITIES.get(name.strip().lower(), name) for name in filter(None, request.channels)] or [SPEED]
+    if len({*wanted}) < len(wanted) or {*wanted} - {*FEATURES}:
+        problem = f"{Argument('channel', request.channel)} is not there"
+        raise SettingsError("", problem, f"choose {Argument('channel', ','.join(QUANTITIES))}, or some of these")
+    if request.units and UNITS.get(wanted[0]) not in (None, request.units):
+        raise SettingsError("", f"{wanted[0]} is in {UNITS[wanted[0]]}, not {request.units}", "drop the unit")
+    values, units = ({name: names[name] for name in wanted if name in names} for names in (FEATURES, UNITS))
+    vdid, time, *lane = COLUMNS[:4]
+    return TableSpec(values, (time,), (vdid,), tuple(lane), zone=ZONE, units=units, below=0.0, weights="Volume")
 
 
-def _select_near(frame: Any, request: ConvertOptions, notes: list[Message | str]) -> tuple[Any, int]:
+def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> tuple[Any, int]:
     """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line on dropped rows.
-    frame: rows by COLUMNS; its index begins with the snapshot. A dropped detector is stuck or has a wrong clock.
+    frame: rows with an index that begins with the snapshot. A dropped detector is stuck or has a wrong clock.
     """
-    seconds = frame[1].astype("datetime64[s]").astype(np.int64)
+    seconds = frame["DataCollectTime"].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
     step = request.step_s or free_step(snapshots)
     near = seconds.between(snapshots[0] - step, snapshots[-1] + step)
-    far = frame[0][~near].tolist()
+    far = frame["VDID"][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
     notes += [Message(request.data, out)] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
@@ -151,44 +165,38 @@ def _mapping(element: ET.Element) -> dict[str, Any]:
     return mapping
 
 
-def _rows(path: Path, text: str) -> list[tuple[str | float, ...]]:
-    """Return a row in COLUMNS order per lane in a snapshot; a lane's volume is the sum over vehicle kinds."""
-    rows = list[tuple[str | float, ...]]()
-    for vd in _entries(path, text):
-        vdid, time = (sys.intern(str(vd.get(name) or "").strip()) for name in COLUMNS[:2])
-        try:
-            links = [(link.get("LinkID", ""), link.get("Lanes") or ()) for link in vd.get("LinkFlows") or ()]
-            lanes = [(link, lane) for link, link_lanes in links for lane in link_lanes]
-            if lanes and not (vdid and len(time) >= len("2024-01-31T00:05")):
-                raise ValueError("it needs a VDID, and a DataCollectTime such as 2024-01-31T00:05:00+08:00")
-            for link, lane in lanes:
-                moment = datetime.fromisoformat(time)  # without an offset it is one of Taiwan
-                wall = sys.intern((moment.astimezone(CLOCK) if moment.tzinfo else moment).strftime(ISO))
-                volumes = [_number(value, "Volume") for value in lane.get("Vehicles") or [lane]]
-                volume = sum(volumes) if all(0 <= value < math.inf for value in volumes) else math.nan
-                lane_name = sys.intern(f"{link} {lane['LaneID']}")
-                rows.append((vdid, wall, lane_name, _number(lane, "Speed"), _number(lane, "Occupancy"), volume))
-        except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
-            problem = f"the detector {vdid[:40]!r} at {time[:40]!r} breaks the standard ({in_short(error, 80)})"
-            raise SocialxError(path, problem, ADVICE) from None
-    return rows
+def _rows(path: Path, vd: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row in COLUMNS order per lane of a detector; a lane's volume is the sum over vehicle kinds."""
+    vdid, time = (str(vd.get(name) or "").strip() for name in COLUMNS[:2])
+    try:
+        links = [(str(link.get("LinkID", "")), link.get("Lanes") or ()) for link in vd.get("LinkFlows") or ()]
+        lanes = [(link, lane) for link, link_lanes in links for lane in link_lanes]
+        if lanes and not (vdid and len(time) >= len("2024-01-31T00:05")):
+            raise ValueError("it needs a VDID, and a DataCollectTime such as 2024-01-31T00:05:00+08:00")
+        for link, lane in lanes:
+            moment = datetime.fromisoformat(time)  # without an offset it is one of Taiwan
+            wall = (moment.astimezone(CLOCK) if moment.tzinfo else moment).replace(tzinfo=None)
+            volumes = [_number(value, "Volume") for value in lane.get("Vehicles") or [lane]]
+            volume = sum(volumes) if all(0 <= value < math.inf for value in volumes) else math.nan
+            yield vdid, wall, link, str(lane["LaneID"]), _number(lane, "Speed"), _number(lane, "Occupancy"), volume
+    except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
+        problem = f"the detector {vdid[:40]!r} at {time[:40]!r} breaks the standard ({in_short(error, 80)})"
+        raise SocialxError(path, problem, ADVICE) from None
 
 
-def _number(entry: dict[str, Any], name: str) -> float:
+def _number(entry: Mapping[str, Any], name: str) -> float:
     """Return the number under ``name`` in an entry; NaN where absent."""
     return math.nan if entry.get(name) in (None, "") else float(str(entry[name]))  # of True and the like an error
 
 
-def _positions(path: Path, text: str) -> dict[int | str, Location]:
-    """Return the locations in a VDList (detector list) by ``match_key`` of the id; skip entries outside degrees."""
-    places: dict[int | str, Location] = {}
-    for vd in _entries(path, text):
-        with suppress(TypeError, ValueError, KeyError):
-            vdid, latitude, longitude = str(vd["VDID"]).strip(), float(vd["PositionLat"]), float(vd["PositionLon"])
-            if plausible_location(latitude, longitude):
-                places[match_key(vdid)] = Location(vdid, latitude, longitude, math.nan, math.nan, "")
-    return places
+def _position(vd: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
+    """Return the id in an entry of a VDList with its latitude and longitude; None outside degrees."""
+    with suppress(TypeError, ValueError, KeyError):
+        degrees = float(vd["PositionLat"]), float(vd["PositionLon"])
+        if plausible_location(*degrees):
+            return str(vd["VDID"]).strip(), degrees
+    return None
 
 
 TITLE = "snapshots of Taiwan's vehicle detectors: VDLiveList with VDList, JSON or XML, in a folder or a zip"
-FORMATS = (Format("taiwan-vd", TITLE, _recognise, _read, takes=frozenset({"channel", "more"})),)
+FORMATS = (Format("taiwan-vd", TITLE, _recognise, _read, takes=frozenset({"channel", "more", "round_times"})),)

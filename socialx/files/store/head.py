@@ -25,8 +25,6 @@ PACKED = {
     b"\xfd7zXZ": ("packed by xz", "unpack it with unxz"),
     **dict.fromkeys(UTF16, ("a text in UTF-16", "save it as UTF-8")),
 }
-# In the order in which they are tried.
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", "^": "carets", "~": "tildes", ",": "commas"}
 FIRST_BYTES = 256
 LINE_BYTES = 1 << 24  # a header of 100,000 sensors with names of 160 bytes
 HEAD_BYTES = 1 << 25  # of all lines of a head
@@ -40,15 +38,14 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, z
 class FileHead:
     """The facts in a file's beginning.
 
-    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. encoding: the text encoding; utf-8
-    in place of utf-8-sig means that lines end in carriage returns. lines: the first filled lines with line numbers;
-    empty for binary or unreadable files. ends: whether a line ends in the first 16 MiB. seen: a cache for readers.
+    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. lines: the first filled lines with
+    line numbers; empty for binary or unreadable files. ends: whether a line ends in the first 16 MiB. seen: a cache for
+    readers.
     """
 
     path: Path
     kind: str
     first: bytes = b""
-    encoding: str = "utf-8-sig"
     lines: tuple[tuple[int, str], ...] = ()
     ends: bool = True
     seen: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -87,9 +84,7 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
         except UnicodeError:
             continue
         lines = enumerate(re.split("\r\n|\r|\n", text) if ends and "\0" not in text else (), 1)
-        numbered = tuple((number, line) for number, line in lines if line and not line.isspace())
-        odd = encoding == "utf-8-sig" and b"\r" in raw and b"\n" not in raw
-        return FileHead(path, kind, first, "utf-8" if odd else encoding, numbered, ends)
+        return FileHead(path, kind, first, tuple((number, line) for number, line in lines if line.strip()), ends)
     return FileHead(path, kind, first, ends=ends)
 
 
@@ -199,8 +194,3 @@ def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
 def member_names(archive: zipfile.ZipFile) -> list[str]:
     """Return the file names in a zip, skipping folders and empty names, which mean damage."""
     return [name for name in archive.namelist() if name and not name.endswith("/")]
-
-
-def find_separator(line: str) -> str:
-    """Return the first separator in ``SEPARATORS`` order that the line contains; a comma by default."""
-    return next((mark for mark in SEPARATORS if mark in line), ",")

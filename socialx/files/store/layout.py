@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,13 @@ COMBINED = "metadata/combined_lanes"  # the names of the lanes of which each sen
 PARTS = (FEATURES, VDIDS, FEATURE_NAMES, TIMESTAMPS, SECONDS, UNITS, COMBINED, *FLAT)  # every dataset that is read
 ROWS_ATTR, MISSING_ATTR, IMPUTED_ATTR = "num_timesteps", "missing_value", "imputed"
 LOCAL_ZONE_ATTR = "local_zone"  # by whose clock people live, in a file of times in UTC
+TABLE_ATTR = "table"  # what the source's tables hold, as JSON, by which append reads later ones
 CODES_ATTR = "missing_codes"  # numbers that stood for no reading too; they are NaN in the file, and append applies them
 DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise from north
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
 UNKNOWN = "unknown"  # a unit that a file does not say, and what ``imputed`` says where it cannot be told
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"  # of the positions in vd_info
+ENTRY = ("position_lat", "position_lon", "lanes", "length", "direction")  # the attributes in a sensor's entry there
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
 
@@ -84,6 +87,7 @@ class Readings:
     lanes: tuple[str, ...] | None = None  # lane names by combined sensor
     local_zone: str | None = None  # local time zone for times in UTC
     codes: tuple[float, ...] = ()  # further missing-value codes, NaN in the blocks
+    table: str = ""  # what the source's tables hold, as JSON; empty for other sources
     notes: tuple[Message | str, ...] = ()  # recognised facts and assumptions
 
 
@@ -194,6 +198,22 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     if codes.dtype.kind not in "iuf":
         raise SocialxError(path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again")
     return [float(code) for code in codes]
+
+
+def read_entry(info: h5py.Group, vdid: str) -> dict[str, object]:
+    """Return a sensor's attributes in vd_info by name; low-level calls take a quarter of the time."""
+    entry = h5py.h5o.open(info.id, vdid.encode("utf-8", "surrogateescape"))
+    count, number, attributes = h5py.h5a.get_num_attrs(entry), np.empty(()), dict[str, object]()
+    for name in ENTRY:
+        if len(attributes) < count and h5py.h5a.exists(entry, name.encode()):
+            attribute = h5py.h5a.open(entry, name.encode())
+            with suppress(TypeError, OSError, RuntimeError):  # no number, which h5py reads or refuses
+                if attribute.get_storage_size() == number.nbytes:
+                    attribute.read(number, h5py.h5t.NATIVE_DOUBLE)
+                    attributes[name] = float(number)
+                    continue
+            attributes[name] = info[vdid].attrs[name]
+    return attributes
 
 
 def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:

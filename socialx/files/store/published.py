@@ -54,7 +54,6 @@ class PublishedDataset:
     static: bool  # the canonical file has lanes, length and direction
     sensors: int
     ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
-    start: str
     skips: tuple[str, str] | None  # its neighbouring rows that are more than a step apart
     test_windows: int  # of the canonical split with 12 + 12 steps
     files: tuple[PublishedFile, ...]
@@ -76,7 +75,6 @@ DATASETS = {
             static=False,
             sensors=207,
             ids=range(716328, 774204 + 1),
-            start="2012-03-01 00:00:00",
             skips=None,
             test_windows=6_850,
             files=(
@@ -112,7 +110,6 @@ DATASETS = {
             static=True,
             sensors=325,
             ids=range(400001, 414694 + 1),
-            start="2017-01-01 00:00:00",
             skips=("2017-03-12 01:55:00", "2017-03-12 03:00:00"),  # clocks were put forward
             test_windows=10_419,
             files=(  # what has no md5 is last: a second run refuses it, and keeps the files before it

@@ -27,10 +27,12 @@ from socialx.files.store.layout import (
     MISSING_ATTR,
     SENSOR_INFO,
     STATIC_UNITS,
+    TABLE_ATTR,
     UNKNOWN,
     Sensors,
     is_reading,
     read_codes,
+    read_entry,
     read_layout,
     read_number,
     read_text,
@@ -71,6 +73,7 @@ class Store(ResultRepr):
     columns: np.ndarray | None  # int64 [N], in the file; None = all of them
     version: tuple[int, ...]  # file signature, to detect a replaced file
     ratio: float = 1.0  # numbers in ``unit`` / numbers in the file
+    described: str = ""  # what the source's tables hold, as JSON
 
     def headline(self) -> str:
         """Return a line of text with path, feature, unit, size and time span."""
@@ -231,10 +234,13 @@ class Store(ResultRepr):
         return is_reading(values, self.missing)
 
 
-def open_store(path: str | Path, feature: str | None = None, days: int | None = None) -> Store:
+def open_store(
+    path: str | Path, feature: str | None = None, days: int | None = None, sensors: Sensors | None = None
+) -> Store:
     """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
-    feature: None for the first, measured feature. days: the first N calendar days, None for all.
+    feature: None for the first, measured feature. days: the first N calendar days, None for all. sensors: in
+    the file, where the caller just wrote them.
     """
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
@@ -259,8 +265,8 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
         missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
         timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
-        sensors, unit = _read_sensors(file, ids), read_unit(file, feature)
-        imputed = rules.get(IMPUTED_ATTR)
+        sensors, unit = sensors or _read_sensors(file, ids), read_unit(file, feature)
+        imputed, described = rules.get(IMPUTED_ATTR), read_text(rules.get(TABLE_ATTR, ""))
     return Store(
         path=path,
         dataset_name=dataset_name,
@@ -279,6 +285,7 @@ def open_store(path: str | Path, feature: str | None = None, days: int | None = 
         rows=rows,
         columns=None,
         version=version,
+        described=described,
     )
 
 
@@ -286,7 +293,7 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
     """Return the sensors from vd_info; an absent or impossible location becomes NaN."""
     info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
     present = set(info) if isinstance(info, h5py.Group) else set()
-    entries = [dict(info[vdid].attrs) if info and vdid in present else {} for vdid in ids]
+    entries = [read_entry(info, vdid) if info and vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
         return np.array([read_number(attributes.get(name)) for attributes in entries])

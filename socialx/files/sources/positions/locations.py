@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, permutations
 from pathlib import Path
 
 import numpy as np
 
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
 from socialx.data.geo import plausible_location, valid_degrees
-from socialx.files.sources.positions.points import Row, degrees, number, parse_axis, point, rank_words, split_words
-from socialx.files.sources.small_tables import FEATURE_ID, read_rows, read_tables
-from socialx.files.sources.tables.columns import ID_WORDS, IDS, PLACE_WORDS
-from socialx.files.sources.tables.text_cells import NO_READING
+from socialx.files.sources.positions.rows import RECIPE, Rows, read_rows, read_tables
+from socialx.files.sources.tables.cells import ABSENT
+from socialx.files.sources.tables.words import SENSOR
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
 from socialx.files.store.layout import DIRECTIONS, Sensors
 
 ADVICE = "name a table with the columns sensor_id, latitude and longitude"
 IDS_ADVICE = "name a text file with one sensor id per line, or all in one line with commas"
-NOWHERE = NO_READING | {"POINT EMPTY"}
+NOWHERE = {*ABSENT, "POINT EMPTY"}
+HEAD = 2000  # rows that tell what the columns hold
 TIMES = 10  # most rows per sensor in a locations table with lane rows
-SAME = 1e-4  # degrees, 11 m: between two columns with one position
 NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
-UNNAMED = 100  # the rank of a name that says nothing of sensors
 METRES = 360.0  # larger numbers cannot be degrees
-PLAIN = {"latitude", "lat", "longitude", "lon", "lng", "long", "geometry"}
-OTHERS = ("direction", "dir", "lanes", "length", "index", "citycode")
-CITIES = {"losanageles": "losangeles"}  # as detectors_public.csv of UTD19 writes one -> as its readings do
 DROPPED = 5  # columns that an error advises to leave out
+OTHERS = ("direction", "dir", "lanes", "length", "index")
+IDS = ("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detid", "geo_id")
+UNNAMED = len(IDS) + 2  # the rank of a name that says nothing of sensors
+# Words in names of columns of degrees, the best first.
+AXES = {
+    "latitude": "latitude lat latitud latitudine breite breitengrad breedtegraad szerokość широта 緯度 纬度 위도 y",
+    "longitude": "longitude lng lon long longitud länge längengrad lengtegraad długość долгота 經度 経度 经度 경도 x",
+}
+WORDS = {word: (axis, rank) for axis, words in AXES.items() for rank, word in enumerate(words.split())}
+PLANE, POINTS = 4, 8  # ranks of columns of x and y, and of points
+BEGINS = {"start", "from", "begin", "first", "von", "origin", "inicio", "1"}
+ENDS = {"end", "to", "stop", "last", "bis", "destination", "fin", "2"}
+BORDERS = re.compile(r"[\W_]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])|(?<=[0-9])(?=[A-Z])|(?<=[^\W0-9_])(?=[0-9])")
+NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+TWO = re.compile(rf"[(\[]?\s*({NUMBER})\s*([,;]|\s)\s*({NUMBER})\s*[)\]]?")
+WKT = re.compile(
+    rf"(?:SRID=[0-9]+;)?\s*(?:MULTI)?(?:POINT|LINESTRING)\s*(?:ZM|Z|M)?\s*\(+\s*({NUMBER})(\s)\s*({NUMBER})[\s,)].*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -39,18 +57,28 @@ class Location:
     sensor_id: str
     latitude: float
     longitude: float
-    lanes: float
-    length: float
-    direction: str
+    lanes: float = math.nan
+    length: float = math.nan
+    direction: str = ""
     other_direction: str = ""  # another text than N, E, S, W
 
 
-def match_case(
-    ids: Iterable[str], locations: Mapping[int | str, Location]
+def match_ids(
+    ids: Sequence[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
-    """Return the locations with keys added for ids in another letter case, and the affected ids."""
-    variants = case_variants(ids, locations)
-    return {**locations, **{match_key(vdid): locations[key] for vdid, key in variants.items()}}, tuple(variants)
+    """Return the locations with keys added for ids in another letter case and for stations, and remarks.
+
+    Sensor ``2000-1``, from two columns, gets the location of station ``2000`` unless a row is called ``2000-1``.
+    """
+    cased = case_variants(ids, locations)
+    located = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
+    told = [f"ids of sensors are in another case there ({sample(list(cased))})"] if cased else []
+    stations = {vdid: match_key(vdid.rpartition("-")[0]) for vdid in ids if match_key(vdid) not in located}
+    if stations := {vdid: key for vdid, key in stations.items() if key in locations}:
+        located |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
+        shown = [f"{vdid} at {key}" for vdid, key in stations.items()]
+        told.append(f"sensors have the places of their stations ({sample(shown)})")
+    return located, tuple(told)
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
@@ -100,33 +128,33 @@ def join(
     return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))
 
 
-def read_locations(
-    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
-) -> dict[int | str, Location]:
-    """Return locations by ``match_key`` from a small table, GeoJSON or DATEX II; headerless rows are id,lat,lon.
+def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
+    """Return locations by ``match_key`` from a small table or GeoJSON; headerless rows are id,lat,lon.
 
-    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...`` and LargeST's ca_meta.csv. Repeated sensors need
-    equal locations; a location at 0, 0 or with an empty number counts as absent. ids: the wanted sensor ids; the column
-    with the most matches names the sensors, else the column name decides. city: keep a single city's sensors, as in
-    UTD19's detectors_public.csv. notes: receives a line about unusual column names. Raises SocialxError for ambiguous
-    columns and for numbers outside degrees.
+    Examples: PEMS-BAY-META.csv, METR-LA's ``index,sensor_id,...``, LargeST's ca_meta.csv, and observations next to
+    locations. A location at 0, 0 or with empty cells counts as absent. ids: the wanted sensor ids; the column with most
+    ids names the sensors, else the column name decides. notes: receives a line about unusual columns. Raises
+    SocialxError for ambiguous columns, two locations for a sensor, and numbers outside degrees.
     """
-    locations: dict[int | str, Location] = {}
-    for table in _tables(path, ids, city, notes):
-        for line, cells, at in table.rows:
-            if at is None:
-                continue
-            location = _location(path, line, cells, at, table)
-            first = locations.setdefault(match_key(location.sensor_id), location)
-            if (first.latitude, first.longitude) != (location.latitude, location.longitude):
-                raise SocialxError(
-                    path,
-                    f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
-                    f"and ({location.latitude}, {location.longitude})",
-                    "remove one",
-                )
+    tables, locations = _tables(path, ids), dict[int | str, Location]()
+    wanted = {match_key(key) for vdid in ids for key in (vdid, vdid.rpartition("-")[0] or vdid)}
+    for table in tables:
+        with closing(table.walk()) as rows:
+            for line, location in _locations(path, rows, table):
+                key = match_key(location.sensor_id)
+                first = locations.setdefault(key, location)
+                same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
+                if not same and (key in wanted or not wanted):
+                    raise SocialxError(
+                        path,
+                        f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
+                        f"and ({location.latitude}, {location.longitude})",
+                        "remove one, perhaps of another city",
+                    )
     if not locations:
         raise SocialxError(path, "the file has no sensors", ADVICE)
+    if notes is not None:
+        notes += [f"{path}: {table.told}" for table in tables if table.told]
     return locations
 
 
@@ -137,11 +165,13 @@ def index_ids(path: Path) -> dict[int, str]:
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    for line, cells, _ in table.rows if "index" in table.others else ():
-        index, sensor_id = cells[table.others["index"]], cells[table.sensors]
-        key = match_key(index)
-        if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
-            raise SocialxError(path, f"{line} has the index {index[:40]!r}, not one integer per sensor", "correct it")
+    with closing(table.walk()) as rows:
+        for line, cells in rows if "index" in table.others else ():
+            index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
+            key = match_key(index)
+            if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
+                problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
+                raise SocialxError(path, problem, "correct it")
     if twice := find_repeated(ids.values()):
         raise SocialxError(path, f"the column index gives sensors two places ({sample(twice)})", "correct it")
     return ids
@@ -150,12 +180,13 @@ def index_ids(path: Path) -> dict[int, str]:
 def read_ids(path: Path) -> tuple[str, ...]:
     """Return sensor ids in column order: a line each (PEMS03.txt), or all in a line (DCRNN's graph_sensor_ids.txt)."""
     ids, several_ids = list[str](), ""
-    for line, cells in read_rows(path, IDS_ADVICE):
-        line_ids = [text for cell in cells for text in cell.split()]
-        several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
-        if several_ids and ids:
-            raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
-        ids += line_ids
+    with closing(read_rows(path, IDS_ADVICE)) as rows:
+        for line, cells in rows:
+            line_ids = [text for cell in cells for text in cell.split()]
+            several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
+            if several_ids and ids:
+                raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
+            ids += line_ids
     if not ids or not all(map(str.isprintable, ids)):
         raise SocialxError(path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
@@ -163,256 +194,258 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
-_Row = tuple[str, list[str], tuple[float, float] | None]  # row name, cells, and degrees if present
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A table with locations: a function that yields rows, and columns by role.
 
-
-@dataclass(frozen=True)
-class _Positions:
-    """The rows and column roles in a locations table.
-
-    columns: location columns. others: columns with known names. sensors: the id column. matched: the number of wanted
-    ids present. told: a note about the columns.
+    degree_columns: a column with points, or latitude and longitude. swapped: longitude comes first. others: columns by
+    known name. matched: the number of wanted ids in the first rows. told: a note about unusual columns.
     """
 
-    rows: list[_Row]
-    columns: tuple[int, ...]
+    walk: Callable[[], Rows]
+    sensors: tuple[int, ...]
+    degree_columns: tuple[int, ...]
+    swapped: bool
     others: dict[str, int]
-    sensors: int
     matched: int
     told: str
 
+    def sensor_id(self, cells: list[str]) -> str:
+        """Return the id in a row."""
+        return "-".join(cells[column] for column in self.sensors)
 
-def _tables(
-    path: Path, ids: Iterable[str] = (), city: str | None = None, notes: list[str] | None = None
-) -> list[_Positions]:
-    """Return a file's location tables, if possible with wanted ``ids``, for a ``city``; ``notes`` gets remarks."""
-    tables, refused, told = list[_Positions](), list[SocialxError](), list[str]()
-    wanted = set(map(casefolded_key, ids))
-    for rows in filter(None, map(list, read_tables(path, ADVICE, told))):
+    def degrees(self, cells: list[str]) -> tuple[float, float]:
+        """Return latitude and longitude in a row, NaN for other texts."""
+        shown = [cells[column] for column in self.degree_columns]
+        first, second = map(number, shown) if len(shown) == 2 else _two(shown[0])
+        return (second, first) if self.swapped else (first, second)
+
+
+def _tables(path: Path, ids: Collection[str] = ()) -> list[_Table]:
+    """Return a file's location tables, if possible tables with wanted ``ids``."""
+    tables, refused, wanted = list[_Table](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
+    for walk in read_tables(path, ADVICE):
         try:
-            tables.append(_table(path, rows, wanted, city))
+            tables.append(_table(path, walk, wanted))
         except SocialxError as error:
             refused.append(error)
     if not tables:
-        raise refused[0] if refused else SocialxError(path, "the file has no sensors", ADVICE)
-    tables = [table for table in tables if table.matched] or tables
-    if notes is not None:
-        notes += [*told, *(f"{path}: {table.told}" for table in tables if table.told)]
-    return tables
+        raise refused[0]
+    return [table for table in tables if table.matched] or tables
 
 
-def _table(path: Path, rows: list[Row], wanted: set[str], city: str | None) -> _Positions:
-    """Parse a location table, header first. wanted: data ids by ``casefolded_key``. city: keep only such rows."""
-    line, names = rows[0]
-    width = len(names)
+def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
+    """Return a table's columns by role, from names and first rows. wanted: data ids by ``casefolded_key``."""
+    with closing(walk()) as first:
+        (line, names), *more = [*islice(first, HEAD)] or [("the file", [])]
+    width, header = len(names), 1
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
-        names, rows = ["sensor_id", "latitude", "longitude"], [("", []), *rows]
-    filled = [[*cells, *[""] * width] for _, cells in rows[1:]]
-    choices = [*_degree_columns(names, filled), *_point_columns(names, filled)]
-    if not choices:
+        names, header, more = ["sensor_id", *AXES], 0, [(line, names), *more]
+    rows = [(cells + [""] * width)[:width] for _, cells in more]
+    places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
+    if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
         raise SocialxError(path, problem, ADVICE)
-    for line, cells in rows[1:]:
-        if len(cells) < width or any(cells[width:]):
-            raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-    best, lower = _choose_columns(path, choices), [name.lower() for name in names]
+    (rank, columns, swapped), *rivals = places
+    called = [" and ".join(names[column] for column in pair) for _, pair, _ in places]
+    if rivals and rivals[0][0] == rank:
+        remedy = "rename those of the sensors to latitude and longitude"
+        raise SocialxError(path, f"there are positions in {called[0]}, and others in {called[1]}", remedy)
+    lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
-    placed: list[_Row] = [
-        (line, cells, None if at == [0, 0] or {cells[column] for column in best.columns} <= NOWHERE else (at[0], at[1]))
-        for (line, cells), at in zip(rows[1:], best.degrees.tolist(), strict=True)
-    ]
-    if "citycode" in others:
-        others.pop("length", None)  # of the road, in kilometres
-        placed = _select_city(path, placed, others["citycode"], city) if city else placed
-    free = sorted({*range(width)} - {column for choice in choices for column in choice.columns})
-    sensors, matched = _sensors(path, names, free, [(cells, at) for _, cells, at in placed if at], wanted)
-    plain = lower[sensors] in (*IDS[:2], FEATURE_ID) and {*best.names.lower().split(" and ")} <= PLAIN
-    told = f"the sensors are those of its column {names[sensors]}, their positions those of {best.names}"
-    return _Positions(placed, best.columns, others, sensors, matched, "" if plain else told)
+    free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair} - {*others.values()})
+    sensors, matched = _id_columns(path, names, free, rows, wanted)
+    if "citycode" in lower:  # of UTD19, whose lengths are those of roads, in kilometres
+        others.pop("length", None)
+    told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
+    told = f"{told}, their positions those of {called[0]}{', longitude first' if swapped else ''}"
+    plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and rank == 0
+    body = partial(_body, path, walk, header, width)
+    table = _Table(body, sensors, columns, swapped, others, matched, "" if plain else told)
+    if PLANE <= rank < POINTS:
+        _check_plane(path, called[0], np.array([table.degrees(row) for row in rows]).reshape(-1, 2))
+    return table
 
 
-def _select_city(path: Path, rows: list[_Row], column: int, city: str) -> list[_Row]:
-    """Return the rows whose cell ``column`` is ``city``, in any letter case and UTD19 spelling; raise for none."""
-
-    def plain(name: str) -> str:
-        return CITIES.get(name.strip().lower(), name.strip().lower())
-
-    selected = [row for row in rows if plain(row[1][column]) == plain(city)]
-    if not selected:
-        cities = sample([*dict.fromkeys(cells[column] for _, cells, _ in rows)])
-        problem = f"the file has no sensors of {city}, but of {cities}"
-        raise SocialxError(path, problem, f"name another one with {Argument('city')}, or the positions of {city}")
-    return selected
+def _body(path: Path, walk: Callable[[], Rows], header: int, width: int) -> Rows:
+    """Yield the rows below the header. Raises SocialxError for a row that is shorter or longer than the header."""
+    with closing(walk()) as rows:
+        for line, cells in islice(rows, header, None):
+            if len(cells) < width or any(cells[width:]):
+                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+            yield line, cells
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Candidate location columns; rank 0 is best; degrees: latitude, longitude float64 [rows, 2], NaN if absent."""
-
-    columns: tuple[int, ...]
-    rank: int
-    degrees: np.ndarray
-    names: str
-
-    def order(self) -> tuple[bool, int]:
-        """Return the sort key: columns with valid degrees first, then rank."""
-        fit = np.count_nonzero(valid_degrees(*self.degrees.T))
-        return bool(2 * fit <= np.count_nonzero(~np.isnan(self.degrees).any(axis=1))), self.rank
-
-
-def _degree_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
-    """Yield pairs of columns named like latitude and longitude, with a location per row; rows: cells of the body."""
-    axes: dict[str, dict[tuple[tuple[str, ...], bool], int]] = {"latitude": {}, "longitude": {}}
-    axis_columns = [(*parsed, column) for column, name in enumerate(names) if (parsed := parse_axis(name))]
-    for axis, _, others, of_plane, column in sorted(axis_columns):
-        axes[axis].setdefault((others, of_plane), column)
-    north, east = axes.values()
-    plane = all(key[1] for key in north)  # else x and y are another system
-    pairs = [
-        (rank_words(key[0]) + 4 * key[1], north[key], east[key]) for key in north if key in east and key[1] == plane
-    ]
-    if not pairs and len(north) == len(east) == 1:
-        pairs = [(2, *north.values(), *east.values())]  # type: ignore[list-item]  # which are one each
-    for rank, first, second in pairs:
-        read = np.array([(degrees(cells[first], "NS"), degrees(cells[second], "EW")) for cells in rows], np.float64)
-        yield _Places((first, second), rank, read.reshape(-1, 2), f"{names[first]} and {names[second]}")
-
-
-def _point_columns(names: list[str], rows: list[list[str]]) -> Iterator[_Places]:
-    """Yield the columns whose first filled cell is a point, with a location per row; rows: cells of the body."""
-    for column, name in enumerate(names):
-        cells = [row[column] for row in rows]
-        if not point(next((cell for cell in cells if cell not in NOWHERE), "")):
-            continue
-        points = [point(cell) for cell in cells]
-        way, *others = {parsed[0] for parsed in points if parsed}
-        if others or (way in (",", " ") and 2 * sum("." in cell for cell in cells) < sum(map(bool, points))):
-            continue  # two whole numbers are degrees beside others with decimals alone
-        numbers = np.array([parsed[1:] if parsed else (math.nan, math.nan) for parsed in points])
-        order = 1 if _latitude_first(name, way, numbers) else -1
-        how = ", of each line its first point" if way == "line" else ""
-        if way in (",", " "):
-            how = f", read as {', '.join(('latitude', 'longitude')[::order])}"
-        rank = rank_words(tuple(split_words(name))) + (16 if way == "line" else 8)
-        yield _Places((column,), rank, numbers[:, ::order], name + how)
-
-
-def _latitude_first(name: str, way: str, numbers: np.ndarray) -> bool:
-    """Return whether the first number in points [rows, 2] is the latitude.
-
-    way: the notation, as in ``point``. For bare number pairs the column name decides, then the only valid order in
-    degrees; else a comma means latitude first, as people write, and a space longitude first, as in WKT.
-    """
-    if way not in (",", " "):
-        return way == "angles"
-    latitude, longitude = name.lower().find("lat"), max(map(name.lower().find, ("lon", "lng")))
-    if min(latitude, longitude) >= 0:
-        return latitude < longitude
-    located = numbers[~np.isnan(numbers).any(axis=1)]
-    fits, exchanged = (bool(valid_degrees(*order).all()) for order in (located.T, located.T[::-1]))
-    return way == "," if fits == exchanged else fits
-
-
-def _choose_columns(path: Path, choices: list[_Places]) -> _Places:
-    """Return the best of the ``choices``. Raises SocialxError for a tie, and for x and y that lie far apart."""
-    best = min(choices, key=_Places.order)
-    for rival in choices:
-        same = np.allclose(best.degrees, rival.degrees, rtol=0, atol=SAME, equal_nan=True)
-        if rival.order() == best.order() and not same:
-            remedy = "rename those of the sensors to latitude and longitude"
-            raise SocialxError(path, f"there are positions in {best.names}, and others in {rival.names}", remedy)
-    located = best.degrees[plausible_location(*best.degrees.T)]
-    if 4 <= best.rank < 8 and len(located) and (apart := np.ptp(located, axis=0).max()) > NEAR:
-        problem = f"{best.names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
+def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
+    """Raise SocialxError where x and y, degrees [rows,2] in the columns ``names``, span more than a network can."""
+    degrees = degrees[plausible_location(*degrees.T)]
+    if len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
+        problem = f"{names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
         raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
-    return best
 
 
-_PlacedRows = list[tuple[list[str], tuple[float, float]]]  # cells and degrees of rows that have both
+def _split(name: str) -> list[str]:
+    return [word.lower() for word in BORDERS.split(name) if word]
 
 
-def _sensors(path: Path, names: list[str], free: list[int], rows: _PlacedRows, wanted: set[str]) -> tuple[int, int]:
-    """Return the id column among the ``free`` columns, without locations, and the number of wanted ids present.
+def _rank(words: Iterable[str]) -> int:
+    """Return how well the words next to an axis denote a sensor location: 0 best, 3 for a road end."""
+    return 0 if not words else 1 if BEGINS & {*words} else 3 if ENDS & {*words} else 2
 
-    The column with the most wanted ids wins, compared by ``casefolded_key``. A column with an uninformative name needs
-    half the ids, and must differ from row numbers. A tie between differing columns raises SocialxError, unless a column
-    is ``sensor_id``. Where every column lacks wanted ids, the name decides.
+
+def _degree_columns(names: Sequence[str]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """Yield (rank, columns, False) by pair named like latitude and longitude, else like x and y; rank 0 is best."""
+    axes: dict[str, dict[tuple[tuple[str, ...], bool], tuple[int, int]]] = {axis: {} for axis in AXES}
+    for column, name in enumerate(names):
+        words = _split(name)
+        if len(axis_words := [word for word in words if word in WORDS]) == 1:
+            axis, rank = WORDS[axis_words[0]]
+            key = tuple(word for word in words if word not in WORDS), axis_words[0] in "xy"
+            axes[axis][key] = min(axes[axis].get(key, (rank, column)), (rank, column))
+    north, east = axes.values()
+    plane = all(key[1] for key in north)
+    pairs = [key for key in north if key in east and key[1] == plane]
+    for key in pairs:
+        yield _rank(key[0]) + PLANE * key[1], (north[key][1], east[key][1]), False
+    if not pairs and len(north) == len(east) == 1:
+        yield 2, (min(north.values())[1], min(east.values())[1]), False
+
+
+def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """Yield (rank, column, whether longitude comes first) by column with points.
+
+    Longitude comes first in WKT and [lists], in names such as ``lon_lat``, where a number exceeds 90, and before a
+    blank; latitude comes first before a comma.
     """
-    ranks = {column: _rank(names[column]) for column in free}
-    matches: dict[int, dict[str, tuple[float, float]]] = {}
-    for column in free if wanted else ():
-        cells = [row[column] for row, _ in rows]
-        sure = _matching_positions(cells, rows, wanted)
-        if ranks[column] < UNNAMED or (2 * len(sure) >= min(len(wanted), len(cells)) and not _counts_rows(cells)):
-            matches[column] = sure
-    most = max(map(len, matches.values()), default=0)
-    if most:
-        best = [column for column in matches if 10 * len(matches[column]) >= 9 * most]
-        first = max(best, key=lambda column: (len(matches[column]), -ranks[column]))
-        alike = all(matches[column].get(key, at) == at for column in best for key, at in matches[first].items())
-        best = [first] if alike else best
-    else:
-        best = [column for column in free if ranks[column] == min(ranks.values()) < UNNAMED]
-    candidates = best if len(best) == 1 else [column for column in best if ranks[column] == 0]
-    if not candidates:
-        problem = "may be the ids" if not wanted else "hold no sensor of the data"
-        listed = sample([names[column] for column in best or free], 8) or "no column"
-        problem = f"{listed} {'hold about as many sensors of the data' if most else problem}"
+    for column, name in enumerate(names):
+        filled = [row[column] for row in rows if row[column] not in NOWHERE]
+        first, second = _two(filled[0] if filled else "")
+        is_wkt = bool(filled and WKT.match(filled[0]))
+        if math.isnan(first) or not (is_wkt or 2 * sum("." in cell for cell in filled) >= len(filled)):
+            continue  # two whole numbers may be anything
+        north, east = name.lower().find("lat"), max(name.lower().find("lon"), name.lower().find("lng"))
+        swapped = east < north if min(north, east) >= 0 else not re.search(r"^[^\[]*[,;]", filled[0])
+        if valid_degrees(first, second) != valid_degrees(second, first):
+            swapped = bool(valid_degrees(second, first))
+        yield POINTS + _rank(_split(name)), (column,), is_wkt or swapped
+
+
+def _two(cell: str) -> tuple[float, float]:
+    """Return a point's two numbers in order; NaN for any other cell."""
+    match = WKT.fullmatch(cell) or TWO.fullmatch(cell)
+    return (float(match[1]), float(match[3])) if match else (math.nan, math.nan)
+
+
+def _id_columns(
+    path: Path, names: Sequence[str], free: list[int], rows: list[list[str]], wanted: set[str]
+) -> tuple[tuple[int, ...], int]:
+    """Return the id column, or two columns joined by -, among the ``free`` columns, and the number of wanted ids.
+
+    Most wanted ids win, then most stations; without wanted ids, the name decides. Raises SocialxError for a tie.
+    """
+    stations = {vdid.rpartition("-")[0] for vdid in wanted} - {""}
+    parts = {part for vdid in wanted for part in vdid.split("-")} if stations else set()
+    in_parts = [column for column in free if 2 * sum(row[column].casefold() in parts for row in rows) >= len(rows) > 0]
+    for keys, columns, size in ((wanted, free, 1), (wanted, in_parts, 2), (stations, free, 1)):
+        matches = _matches(names, permutations(columns, size), rows, keys)
+        if best := _best(names, matches):
+            if len({matches[group][1] for group in best}) == 1:
+                return best[0], matches[best[0]][0]
+            listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
+            problem = f"{listed} hold about as many sensors of the data"
+            raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+    ranks = {column: _id_rank(names[column]) for column in free}
+    least = min(ranks.values(), default=UNNAMED)
+    best = [(column,) for column in free if ranks[column] == least < UNNAMED]
+    if len(best) != 1:
+        listed = sample([names[column] for column in free], 8) or "no column"
+        problem = f"{listed} {'hold no sensor of the data' if wanted else 'may be the ids'}"
         raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
-    first = candidates[0]
-    if not wanted and len(rows) > TIMES * len({cells[first] for cells, _ in rows}):
+    first = best[0][0]
+    if not wanted and len(rows) > TIMES * len({row[first] for row in rows}):
         problem = f"the same {names[first]} stands in many rows, as in a table of readings"
         raise SocialxError(path, problem, "write one row for each sensor")
-    return first, most
+    return best[0], 0
 
 
-def _counts_rows(cells: list[str]) -> bool:
-    return any(cells == [str(first + row) for row in range(len(cells))] for first in (0, 1))
+def _matches(
+    names: Sequence[str], groups: Iterable[tuple[int, ...]], rows: list[list[str]], keys: set[str]
+) -> dict[tuple[int, ...], tuple[int, tuple[str, ...]]]:
+    """Return the number of ``keys`` and the keys in all rows by group of columns, unless below half for other names.
+
+    A column with an uninformative name must differ from row numbers.
+    """
+    matches = {}
+    for group in groups:
+        texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
+        count = len({*texts} & keys)
+        counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
+        enough = 2 * count >= min(len(keys), len(texts)) and not counts_rows
+        if count and (enough or _id_rank(names[group[0]]) < UNNAMED):
+            matches[group] = count, texts
+    return matches
 
 
-def _matching_positions(cells: list[str], rows: _PlacedRows, wanted: set[str]) -> dict[str, tuple[float, float]]:
-    """Return the location of each wanted id in the column ``cells``, for ids with a unique location."""
-    positions: dict[str, set[tuple[float, float]]] = {}
-    for cell, (_, at) in zip(cells, rows, strict=True):
-        if (key := casefolded_key(cell)) in wanted:
-            positions.setdefault(key, set()).add(at)
-    return {key: next(iter(at)) for key, at in positions.items() if len(at) == 1}
+def _best(
+    names: Sequence[str], matches: Mapping[tuple[int, ...], tuple[int, tuple[str, ...]]]
+) -> list[tuple[int, ...]]:
+    """Return the groups with about as many keys as the best group; only sensor_id where present."""
+    most = max((count for count, _ in matches.values()), default=0)
+    near = [group for group, (count, _) in matches.items() if 10 * count >= 9 * most]
+    return [group for group in near if names[group[0]].lower() == IDS[0]] or near
 
 
-def _rank(name: str) -> int:
+def _id_rank(name: str) -> int:
     """Return how well a column name denotes sensors, 0 best; UNNAMED for other names."""
-    lower, words = name.lower(), {word for word in split_words(name) if not word.isdigit()}
+    lower = name.lower()
     if lower in IDS:
         return IDS.index(lower)
-    if words & PLACE_WORDS and words <= PLACE_WORDS | ID_WORDS:
-        return 50 if words & ID_WORDS else 60
-    return {"name": 70, FEATURE_ID: 80}.get(lower, UNNAMED)
+    return len(IDS) + (lower == "name" or 2 * (not SENSOR.fullmatch(name)))
 
 
-def _location(path: Path, line: str, cells: list[str], degrees: tuple[float, float], table: _Positions) -> Location:
-    """Return the location in a row; ``line`` and ``path`` name the row in errors. Raises for impossible degrees."""
-    if not cells[table.sensors]:
+def number(cell: str) -> float:
+    """Return a cell, perhaps with a decimal comma, as a finite number, else NaN."""
+    try:
+        value = float(cell if "." in cell else cell.replace(",", "."))
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) and "_" not in cell else math.nan
+
+
+def _locations(path: Path, rows: Rows, table: _Table) -> Iterator[tuple[str, Location]]:
+    """Yield row name and location, once for equal rows."""
+    seen = set[tuple[str, ...]]()
+    for line, cells in rows:
+        texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))
+        if texts not in seen and (location := _location(path, line, cells, table)):
+            seen.add(texts)
+            yield line, location
+
+
+def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:
+    """Return the location in a row, None where absent; ``line`` and ``path`` name the row. Raises outside degrees."""
+    shown = [cells[column] for column in table.degree_columns]
+    latitude, longitude = table.degrees(cells)
+    if {*shown} <= NOWHERE or (latitude, longitude) == (0, 0):
+        return None
+    sensor_id = table.sensor_id(cells)
+    if not sensor_id:
         raise SocialxError(path, f"{line} has no sensor id", "correct it")
-    latitude, longitude = degrees
-    if not valid_degrees(latitude, longitude):
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         remedy = "correct it"
         if valid_degrees(longitude, latitude):
             remedy = "latitude and longitude look exchanged, so exchange them"
         elif min(abs(latitude), abs(longitude)) > METRES:
             remedy = "they look like metres of projected coordinates: reproject them to WGS84 (EPSG:4326), "
             remedy += "for example with to_crs(4326) of geopandas"
-        shown = [cells[column][:40] for column in table.columns]
+        elif any(mark in "".join(shown) for mark in "°'NSEW"):
+            remedy = f"degrees with minutes: {RECIPE}"
         template = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
+        shown = [cell[:40] for cell in shown]
         problem = f"{line} has {template.format(*shown)}, not degrees within +-90 and +-180"
         raise SocialxError(path, problem, remedy)
     texts = {name: cells[column] for name, column in table.others.items()}
     direction = texts.get("dir", texts.get("direction", "")).upper()
-    return Location(
-        sensor_id=cells[table.sensors],
-        latitude=latitude,
-        longitude=longitude,
-        lanes=number(texts.get("lanes", "")),
-        length=number(texts.get("length", "")),
-        direction=direction if direction in DIRECTIONS else "",
-        other_direction="" if direction in DIRECTIONS else direction,
-    )
+    letter = direction if direction in DIRECTIONS else ""
+    lanes, length = number(texts.get("lanes", "")), number(texts.get("length", ""))
+    return Location(sensor_id, latitude, longitude, lanes, length, letter, "" if letter else direction)

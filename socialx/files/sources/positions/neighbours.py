@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -16,8 +17,7 @@ import numpy as np
 from socialx.core.disk import check_regular
 from socialx.core.errors import SAMPLE, Argument, Command, SocialxError, fall_back, sample
 from socialx.data import geo
-from socialx.files.sources.positions.points import Row
-from socialx.files.sources.small_tables import read_rows
+from socialx.files.sources.positions.rows import Row, read_rows
 from socialx.files.store.ids import match_key
 from socialx.files.store.store import Store
 
@@ -78,17 +78,17 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
     sensors.
     """
-    lines = read_rows(path, ADVICE, long=True)
-    line, first = next(lines, ("", []))
-    names = [cell.lower() for cell in first]
-    is_pair = len(first) == len(COLUMNS) and _is_number(first[-1])
-    if is_pair:
-        return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
-    if len(first) > 1 and all(map(_is_number, first)):
-        return _read_matrix(path, chain([(line, first)], lines), ids)
-    if any(names.count(name) != 1 for name in COLUMNS):
-        raise SocialxError(path, f"the columns are {sample(names, 8)}", "name them from,to,cost, with cost in metres")
-    return _read_list(path, lines, names, ids)
+    with closing(read_rows(path, ADVICE)) as lines:
+        line, first = next(lines, ("", []))
+        names, numbers = [cell.lower() for cell in first], ~np.isnan([*map(_number, first)])
+        if len(first) == len(COLUMNS) and numbers[-1]:
+            return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
+        if len(first) > 1 and numbers.all():
+            return _read_matrix(path, chain([(line, first)], lines), ids)
+        if any(names.count(name) != 1 for name in COLUMNS):
+            remedy = "name them from,to,cost, with cost in metres"
+            raise SocialxError(path, f"the columns are {sample(names, 8)}", remedy)
+        return _read_list(path, lines, names, ids)
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
@@ -102,43 +102,43 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     return metres / 1000
 
 
-def _is_number(cell: str) -> bool:
-    """Return whether a cell is a number for Python, without _ between digits."""
+def _number(cell: str) -> float:
+    """Return a cell as a number, perhaps infinite; NaN for another text."""
     try:
-        float(cell)
+        return float(cell) if "_" not in cell else np.nan
     except ValueError:
-        return False
-    return "_" not in cell
+        return np.nan
 
 
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end (indices into ``ids``) and km of the listed pairs; foreign sensors' costs are checked."""
+    """Return start, end (indices into ``ids``) and km by listed pair; foreign sensors' costs are checked."""
     index_by_key = {match_key(vdid): number for number, vdid in enumerate(ids)}
     columns = [names.index(name) for name in COLUMNS]
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
     for line, cells in lines:
         if len(cells) != len(names):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
-        start, end, cost = (cells[column] for column in columns)
-        if not (_is_number(cost) and 0 <= float(cost) < float("inf")):
-            raise SocialxError(path, f"cost {cost[:40]!r} in {line} is no distance", "correct it")
+        start, end, text = (cells[column] for column in columns)
+        cost = _number(text)
+        if not 0 <= cost < np.inf:
+            raise SocialxError(path, f"cost {text[:40]!r} in {line} is no distance", "correct it")
         first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
         if first is not None and second is not None and first != second:
             pairs.extend((first, second))
-            costs.append(float(cost))
+            costs.append(cost)
         elif len(others) <= SAMPLE:
             others[start] = None
     if not costs:
         listed = f"the list has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
         raise SocialxError(path, f"there is no pair of it in the data ({listed})", OF_NETWORK)
-    indices = np.array(pairs, np.int64).reshape(-1, 2)
-    return indices[:, 0].copy(), indices[:, 1].copy(), _km(path, "costs", np.array(costs))
+    start_index, end_index = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+    return start_index, end_index, _km(path, "costs", np.array(costs))
 
 
 def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end (indices into ``ids``) and km of the pairs in a headerless matrix [N,N] of metres.
+    """Return start, end (indices into ``ids``) and km by pair in a headerless matrix [N,N] with metres.
 
     The diagonal is ignored, and inf means unconnected. So does 0 elsewhere, with a warning: 0 stands for "not
     connected" more often than for two sensors at the same location, and would make unconnected sensors the nearest.
@@ -149,19 +149,19 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
         if len(cells) != sensors or rows > sensors:
             problem = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
             raise SocialxError(path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER)
-        for column, cell in enumerate(cells):
-            distance = float(cell) if _is_number(cell) else -1.0
-            if not distance >= 0 and column != rows - 1:
-                problem = f"row {rows}, column {column + 1} is {cell[:40]!a}, no distance"
-                raise SocialxError(path, problem, "correct it")
-            metres[rows - 1, column] = distance
+        distances = np.array([*map(_number, cells)])
+        distances[rows - 1] = np.inf
+        if (wrong := ~(distances >= 0)).any():
+            column = int(wrong.argmax())
+            problem = f"row {rows}, column {column + 1} is {cells[column][:40]!a}, no distance"
+            raise SocialxError(path, problem, "correct it")
+        metres[rows - 1] = distances
     if rows < sensors:
         raise SocialxError(path, f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors", OTHER)
-    off = ~np.eye(sensors, dtype=bool)
-    listed = off & (metres > 0) & np.isfinite(metres)
+    listed = (metres > 0) & np.isfinite(metres)
     if not listed.any():
         raise SocialxError(path, "there is no distance above 0 in it", OF_NETWORK)
-    if zeros := int((off & (metres == 0)).sum()):
+    if zeros := int((metres == 0).sum()):
         fall_back(path, f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])
