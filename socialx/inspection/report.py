@@ -320,8 +320,8 @@ def _unusual_days(store: Store) -> dict[str, str]:
     The course is the network mean per hour; a kind of day has the median course over all other days of this kind.
     """
     local = store.clock.local(store.seconds)
-    days, index = np.unique(local // DAY_S, return_inverse=True)
-    cells = index * HOURS + local % DAY_S * HOURS // DAY_S
+    days, rows = np.unique(local // DAY_S, return_inverse=True)
+    cells = rows * HOURS + local % DAY_S * HOURS // DAY_S
     totals, counts = (np.zeros(len(days) * HOURS) for _ in range(2))
     np.add.at(totals, cells, np.where(store.valid, store.values, 0).sum(axis=1, dtype=np.float64))
     np.add.at(counts, cells, store.valid.sum(axis=1))
