@@ -184,7 +184,7 @@ HEADINGS = {
     "Times": "first_time freq time_format timezone local_zone round_times resample at predict.start predict.end every",
     "Sensors": "meta_csv sensors without_positions",
     "Windows": "split start end",
-    "Scores": "baselines climatology_days intervals by compare drift",
+    "Scores": "baselines climatology_days silent intervals by compare drift",
     "Data": "data",
     "Model": "preset model pooling trainer__init_from",
     "Optimisation": "trainer",

@@ -85,9 +85,18 @@ class StandardScaler(nn.Module):
         """Return the scaled last observation [B,N,G]; NaN before the first observation."""
         return (batch.last_observed - self.target_mean) / self.target_std
 
+    def anchor(self, batch: Batch) -> Tensor:
+        """Return the last observation [B,N,G]; before the first one the climatology at the last lookback row, else the
+        mean.
+        """
+        present = batch.climatology[:, batch.inputs.shape[1] - 1]
+        start = batch.last_observed
+        start = torch.where(start.isnan(), present, start) if present.shape[-1] else start
+        return torch.where(start.isnan(), self.target_mean, start)
+
     def add_change(self, batch: Batch, change: Tensor) -> Tensor:
-        """Return the forecast: last observation (else the mean) plus a scaled change [B,P,N,G]."""
-        start = torch.where(batch.last_observed.isnan(), self.target_mean, batch.last_observed)  # [B,N,G]
+        """Return the forecast: the anchor plus a scaled change [B,P,N,G]."""
+        start = self.anchor(batch)
         return start[:, None] + self.target_std * change.to(start.dtype)
 
     def denormalise(self, normalised: Tensor) -> Tensor:

@@ -85,8 +85,9 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 
     published: published results under the same protocol, if baselines were scored. climatology_days: the same runs with
     climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days of
-    the training``: runs with training-day climatology, comparable with published results. coverage: run -> target ->
-    interval coverage. by: model -> group -> errors in the first target. difference: between two runs. drift: per run.
+    the training``: runs with training-day climatology, comparable with published results. silent: the same runs while a
+    share of the sensors gives no reading: all sensors, the silent ones, the others. coverage: run -> target -> interval
+    coverage. by: model -> group -> errors in the first target. difference: between two runs. drift: per run.
     protocols: model -> averaging rule of publications -> MAE. without_target: number of windows without a valid target.
     inputs: input files, which ``to_csv`` must keep.
     """
@@ -96,6 +97,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     models: Mapping[str, ModelScores]
     published: tuple[PublishedScore, ...]
     climatology_days: Mapping[str, ModelScores] = field(default_factory=dict)
+    silent: Mapping[str, ModelScores] = field(default_factory=dict)
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorRow, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
@@ -129,7 +131,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 
         Each row has ``COLUMNS``; error rows have only mae and count.
         """
-        for name, model in {**self.models, **self.climatology_days}.items():
+        for name, model in {**self.models, **self.climatology_days, **self.silent}.items():
             for target in model.targets:
                 for minutes, scores in model.by_minutes(target).items():
                     key = "all" if minutes is None else minutes
@@ -166,6 +168,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         """Return the evaluation for JSON; an undefined number is None."""
         asked = {
             "climatology_days": {name: model.as_dict() for name, model in self.climatology_days.items()},
+            "silent": {name: model.as_dict() for name, model in self.silent.items()},
             "intervals": _as_dicts(self.coverage),
             "by": _as_dicts(self.by),
             "difference": self.difference and asdict(self.difference),

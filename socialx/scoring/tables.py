@@ -47,6 +47,8 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         if evaluation.climatology_days:
             heading = f"{title}, climatology of the days before each day"
             print_scores(evaluation.climatology_days, target, protocol, heading, out)
+        if evaluation.silent:
+            print_scores(evaluation.silent, target, protocol, f"{title}, some sensors without a reading", out)
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
@@ -62,7 +64,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     if evaluation.published:
         print_ladder(ladder_rows(evaluation), out)
     print_protocol(protocol, out)
-    lines = [*mape_notes(evaluation), *verdicts(evaluation)]
+    lines = [*mape_notes(evaluation), *verdicts(evaluation), *silent_verdicts(evaluation)]
     if evaluation.difference and evaluation.difference.start:
         lines.append(fine_tuning_verdict(evaluation.difference))
     for line in (*lines, *(line for name, drift in evaluation.drift.items() for line in drift_lines(name, drift))):
@@ -105,6 +107,17 @@ def verdicts(evaluation: Evaluation) -> list[str]:
     return lines
 
 
+def silent_verdicts(evaluation: Evaluation) -> list[str]:
+    """Return a line per run and share of silent sensors: the rise of the first target's MAE over all sensors."""
+    pairs = ((run, name) for run in evaluation.models for name in evaluation.silent if name.startswith(f"{run}, "))
+    rises = {
+        name: evaluation.silent[name].overall().mae / evaluation.models[run].overall().mae - 1
+        for run, name in pairs
+        if name.endswith("silent")
+    }
+    return [f"{name}: MAE {100 * rise:+.1f} % over all sensors" for name, rise in rises.items()]
+
+
 def fine_tuning_verdict(difference: Difference) -> str:
     """Return whether fine-tuning one run from the other is significantly better, over all steps."""
     whole, start = difference.rows[-1], difference.start
@@ -140,7 +153,9 @@ def print_scores(
     table.add_column("model", overflow="fold")
     for head in ("at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"):
         table.add_column(head, no_wrap=True, justify="right")
-    least = min(model.overall(target).mae for model in rows.values()) if len(rows) > 1 else math.nan
+    overall = [model.overall(target) for model in rows.values()]
+    alike = len(rows) > 1 and len({scores.count for scores in overall}) == 1  # of the same readings
+    least = min(scores.mae for scores in overall) if alike else math.nan
     for name, model in rows.items():
         scores = model.by_minutes(target)
         name += " (best)" if scores[None].mae == least else ""

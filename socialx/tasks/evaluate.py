@@ -31,6 +31,7 @@ from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
 from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics_per_model
+from socialx.scoring.silent import parse_shares
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
@@ -51,6 +52,9 @@ def evaluate(
     climatology_days: Annotated[
         int | str | Sequence[int | str],
         Help("also score runs with N days in the climatology, or with the training days (train)", "N,N"),
+    ] = (),
+    silent: Annotated[
+        float | str | Sequence[float], Help("also score runs while these shares of the sensors are silent", "X,X")
     ] = (),
     intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
     by: Annotated[
@@ -81,8 +85,9 @@ def evaluate(
     """
     with subscribe(progress), ExitStack() as stack:
         names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
+        shares = parse_shares(silent)
         _check_arguments(names, baselines, by, compare, drift, save_forecasts)
-        run_options = {"climatology_days": days, "intervals": intervals, "drift": drift}
+        run_options = {"climatology_days": days, "silent": shares, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
@@ -98,6 +103,7 @@ def evaluate(
         protocol = scored.protocol
         results = published_scores(protocol, split) if baselines else ()
         extra = scored.score_climatology_days(days, frozen=bool(results))
+        beside["silent"] = scored.score_silent(shares)
         return Evaluation(split, protocol, scores, results, extra, **beside, inputs=tuple(list_inputs(layers, names)))
 
 

@@ -30,6 +30,7 @@ from socialx.scoring.published_rules import RunningWindows
 from socialx.scoring.references import PrecomputedModel, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
+from socialx.scoring.silent import SensorScores, Silent, draw
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import Opened, open_forecasting
@@ -114,6 +115,20 @@ class ScoredSplit:
                 loader = self.data.loader(self.split, size, subset=self.indices, days=days)
                 run_metrics(opened.alone, loader, experiment.precision, sums, name=f"score {name}")
                 scores[name] = ModelScores.from_scores(sums.compute(), self.protocol)
+        return scores
+
+    def score_silent(self, shares: Sequence[float]) -> dict[str, ModelScores]:
+        """Score the runs while a share of the sensors is silent: over all sensors, the silent ones and the others."""
+        scores = {}
+        for run, experiment in self.experiments.items():
+            for share in shares:
+                silent = draw(len(self.data.sensors.ids), share).to(self.device)
+                parts = {"": silent | True, ": silent sensors": silent, ": other sensors": ~silent}
+                sums = {part: SensorScores(self.scores(), sensors) for part, sensors in parts.items()}
+                name, model = f"{run}, {100 * share:g} % silent", Silent(experiment.model, silent)
+                run_metrics(model, self.loader, experiment.precision, *sums.values(), name=f"score {name}")
+                for part, metric in sums.items():
+                    scores[name + part] = ModelScores.from_scores(metric.scores.compute(), self.protocol)
         return scores
 
     @cached_property
