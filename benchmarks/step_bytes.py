@@ -2,10 +2,9 @@
 
     python benchmarks/step_bytes.py [--preset xlstm-small] [--windows 16] [--sensors 207] [--patch 6]
 
-Every operation of torch counts as one launch with what it reads and writes, and one over a list of tensors too.  An
-operation of our own counts with the operations of torch in it.  Autocast follows the CPU's rules, because tensors of
-CUDA need a build with CUDA.  Dropout, attention and layer norms run as CUDA has them.  A cache may save some of these
-bytes, and nothing here is a time.
+Every operation of torch counts as one launch with what it reads and writes, one over lists of tensors too, unless their
+strides differ.  Autocast follows the CPU's rules, because tensors of CUDA need a build with CUDA.  Dropout, attention
+and layer norms run as CUDA has them.  A cache may save some of these bytes, and nothing here is a time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -35,6 +33,7 @@ from socialx.model.forecaster import social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.settings.layers import PRESETS
 from socialx.settings.schema import HEADS
+from socialx.training.cuda_graph import CastTogether
 from socialx.training.learner import Learner
 
 STEPS = 12  # history and horizon
@@ -50,25 +49,15 @@ class Traffic(TorchDispatchMode):
         super().__init__()
         self.bytes: Counter[tuple[str, str]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
-        self._within = ""  # the operation of our own that runs now
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
-        if func.namespace == "socialx":
-            self._within = name.removesuffix("_backward")
-            with self:
-                out = OPDEFS[func._schema.name]._init_fn(*args, **(kwargs or {}))
-            self._within = ""
-            return out
         out = func(*args, **(kwargs or {}))
         moved = 0 if "empty" in name else of_torch(func, args, kwargs or {}, out)
         if moved:
-            self._count(self._within or part_of(name, moved), name, moved)
+            self.bytes[part_of(name, moved), name] += moved
+            self.calls[part_of(name, moved), name] += launches(name, args)
         return out
-
-    def _count(self, part: str, kernel: str, moved: int) -> None:
-        self.bytes[part, kernel] += moved
-        self.calls[part, kernel] += 1
 
     def by_part(self) -> dict[str, int]:
         """Bytes of each part, the largest first."""
@@ -99,6 +88,13 @@ def of_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any)
                 wrote |= writes
     made = [t for t in tree_leaves(out) if isinstance(t, Tensor) and t.untyped_storage()._cdata not in storages]
     return moved + sum(map(size, made)) if made or wrote else 0
+
+
+def launches(name: str, args: tuple[Any, ...]) -> int:
+    """1, or for lists whose tensors differ in strides as many as there are tensors."""
+    lists = [each for each in args if name.startswith("_foreach") and isinstance(each, list)]
+    same = all(len({t.stride() for t in tensors}) == 1 for tensors in zip(*lists, strict=False))
+    return 1 if same else len(lists[0])
 
 
 def part_of(name: str, moved: int) -> str:
@@ -145,7 +141,9 @@ def learner(windows: int, sensors: int, preset: str = "xlstm-small", patch: int 
     model = social_forecaster(network, social, patch=patch, climatology=True, encoder_batch=windows * sensors, **sizes)
     options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 1e-3, "total_steps": 10, "gradient_clip_val": 5.0}
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
-        return Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
+        made = Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
+    made._forecast = CastTogether(model, torch.bfloat16)  # as in recorded steps
+    return made
 
 
 def example(windows: int, sensors: int) -> TrainingBatch:

@@ -23,7 +23,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import METR_LA, RESULTS, answer_lines, machine, parser, processes_in_turns, write
 from socialx.data.loaders import Loader
-from socialx.model.tiled_attention import WORK
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks import build
 from socialx.tasks.train import make_learner
@@ -94,7 +93,7 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     learner, train = learner_of("xlstm-small", data)
     example = next(iter(train.epoch(0)))
     learner.step([example])
-    with FlopCounterMode(display=False, custom_mapping=WORK) as counter:
+    with FlopCounterMode(display=False) as counter:
         learner.step([example])
     windows, _, sensors = example.batch.inputs.shape[:3]
     model: Any = learner.model

@@ -380,10 +380,6 @@ class Dataset:
         for rows in pages(span.start, span.stop):
             yield (*source.read(rows), self.store.seconds[rows])
 
-    def rows_until(self, second: int) -> int:
-        """Return the number of rows up to and including a time in seconds."""
-        return int(np.searchsorted(self.store.seconds, second, side="right"))
-
 
 HOST = torch.device("cpu")
 

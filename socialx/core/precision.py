@@ -48,6 +48,12 @@ class Precision:
         return torch.amp.GradScaler(self.device.type, FIRST_SCALE, enabled=self.name == "16-mixed")
 
 
+def factor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the type of matrix products: under autocast it is cast once, not once for each product."""
+    device = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether device or host ran out of memory; torch's exception covers only the torch allocator."""
     return isinstance(error, torch.OutOfMemoryError) or bool(NO_MEMORY.search(str(error)))

@@ -148,7 +148,6 @@ class Forecaster(nn.Module):
         self.tokens, self.encoder, self.scaler = tokens, encoder, scaler
         self.climatology = climatology
         self.social = nn.ModuleList(social)
-        self._drops = any(layer.dropout.p > 0 for layer in social)
         self.fusion = nn.Linear(2 * width, width) if social else None
         self.horizon, self.targets = horizon, len(scaler.target_mean)
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
@@ -184,7 +183,7 @@ class Forecaster(nn.Module):
         state = encoded
         again = self.training and getattr(self.encoder, "activation_checkpointing", False)
         for layer in self.social:
-            state = recompute(layer, state, self._drops) if again else layer(state)
+            state = recompute(layer, state) if again else layer(state)
         if self.fusion is None:
             return state
         gate = self.fusion(torch.cat([encoded, state], dim=-1)).sigmoid()

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from socialx.core.precision import factor
 from socialx.data.geo import Neighbours
 from socialx.model.tiled_attention import attention
 
@@ -37,6 +38,7 @@ DENSE_UP_TO = 20
 # that bound (tests/model/test_pooling.py); unmeasured on any GPU.  Its backward pass makes the gradient of the bias,
 # B H N^2 numbers: no more than the keys, the values and a gradient that gathering holds, B N K E each.
 CUDA_DENSE_UP_TO, GATHERED_TABLES = 40, 3
+ALIGNED = 8  # keys of fused attention on CUDA come in such multiples: torch would pad others in small kernels
 OFFSET_WIDTH = 32  # hidden units of the network that reads an offset
 FAR_RADII = 5.0  # first radii, to which farther offsets are shortened: METR-LA and PEMS-BAY-74 have none
 
@@ -57,6 +59,7 @@ class Geometry(nn.Module):
     """
 
     index: Tensor
+    column: Tensor
     exists: Tensor
     distance: Tensor
     offsets: Tensor
@@ -81,6 +84,8 @@ class Geometry(nn.Module):
         exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= gate_radius_km)
         # The graph belongs to the network that is forecast, not to the weights: it is not in the state dict.
         self.register_buffer("index", torch.from_numpy(neighbours.index), persistent=False)
+        column = F.pad(torch.from_numpy(neighbours.index), (0, 1), value=len(neighbours.index))  # with the null key's
+        self.register_buffer("column", column, persistent=False)
         self.register_buffer("exists", torch.from_numpy(exists), persistent=False)
         self.register_buffer("distance", torch.from_numpy(neighbours.distance).float(), persistent=False)
         # In units of the first radius, so that the weights that read them start at a sensible size.  But at least of
@@ -119,20 +124,20 @@ class Geometry(nn.Module):
                 gate = distance.new_zeros(self.heads, *distance.shape)
             return gate.masked_fill(~self.exists, -math.inf)
 
-    def forward(self) -> Tensor:
-        """Return the logit bias [H,N,K]: log gate plus offset bias plus adjacency bias."""
+    def forward(self, shared: bool = True) -> Tensor:
+        """Return the logit bias [H,N,K]: log gate plus offset bias plus adjacency bias; shared: with ``constant``."""
         bias = self.log_gate()
-        if self.offset_bias is not None:
-            with torch.autocast(self.offsets.device.type, enabled=False):
-                bias = bias + self.offset_bias(self.offsets.to(bias.dtype)).permute(2, 0, 1)
-        if self.goal is not None and self.source is not None:
-            with torch.autocast(self.offsets.device.type, enabled=False):
+        with torch.autocast(self.offsets.device.type, enabled=False):
+            if self.offset_bias is not None:
+                offsets = self.offset_bias[:-1](self.offsets.to(bias.dtype)) @ self.offset_bias[-1].weight.mT
+                bias = bias + (offsets + self.constant() if shared else offsets).permute(2, 0, 1)
+            if self.goal is not None and self.source is not None:
                 goal, source = (mask_dropped_sensors(table, self.keep, 1) for table in (self.goal, self.source))
                 bias = bias + self.pair_bias(goal, source)
         return bias
 
     def constant(self) -> Tensor:
-        """Return the offset bias shared by all neighbours, [H], which ``attend_fused`` moves to the null key."""
+        """Return the offset bias shared by all neighbours, [H], which ``table`` moves to the null key."""
         if self.offset_bias is None:
             return self.log_radius.new_zeros(self.heads)
         return self.offset_bias[-1].bias  # type: ignore[return-value]
@@ -143,12 +148,21 @@ class Geometry(nn.Module):
             return (goal @ source.mT).gather(2, self.index.expand(self.heads, -1, -1))
         return torch.einsum("hnr,hnkr->hnk", goal, source[:, self.index])
 
-    def dense(self, pairs: Tensor, empty: float) -> Tensor:
-        """Scatter neighbour pairs [H,N,K] to a table [H,N,N], ``empty`` elsewhere; absent neighbours are cut off."""
-        sensors = self.index.shape[0]
-        column = torch.where(self.exists, self.index, sensors).expand_as(pairs)
-        table = pairs.new_full((len(pairs), sensors, sensors + 1), empty)
-        return table.scatter(2, column, pairs)[..., :sensors]
+    def table(self, columns: int) -> Tensor:
+        """Return the logit bias of all pairs [H,N,columns]: -inf but for neighbours and the null key, column N.
+
+        A constant in the bias would collect a gradient sum that nearly cancels: it is subtracted from the null key's.
+        """
+        null_key = -self.constant()[:, None, None].expand(-1, len(self.index), 1)
+        return self.dense(torch.cat([self(shared=False), null_key], -1), columns, -math.inf)
+
+    def dense(self, pairs: Tensor, columns: int, empty: float) -> Tensor:
+        """Scatter pairs [H,N,K], or with the null key [H,N,K+1], to a table [H,N,columns], ``empty`` elsewhere.
+
+        An absent neighbour has the index of the sensor itself, or of one out of reach, and its value is ``empty`` too.
+        """
+        table = pairs.new_full((*pairs.shape[:2], columns), empty)
+        return table.scatter_(2, self.column[:, : pairs.shape[-1]].expand_as(pairs), pairs)
 
     def prefers_dense(self) -> bool:
         """Return whether N x N products beat gathering neighbours: for at most DENSE_UP_TO sensors per neighbour."""
@@ -176,6 +190,7 @@ class SocialPooling(nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         """Pool neighbour values and map all heads: state [B,N,E] -> [B,N,E]; exactly 0 without neighbours."""
+        state = factor(state)
         value = self.value(state).unflatten(-1, (self.heads, -1))  # [B,N,H,D]
         return self.out(self.pool(state, value).flatten(-2))
 
@@ -233,23 +248,27 @@ class DotAttention(Attention):
 
     def attend_dense(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend by masked N x N products, equal to ``attend_gathered``: O(B N^2 E) time, O(B H N^2) memory."""
-        # An extra sensor with key and value 0 is the null key, which saves joins and cuts.
-        key, value = (F.pad(t, (0, 0, 0, 0, 0, 1)).transpose(1, 2) for t in (key, value))  # [B,H,N+1,D]
-        bias = F.pad(self.geometry.dense(self.geometry(), -math.inf), (0, 1))  # [H,N,N+1]
+        key, value, bias = self._with_null_key(key, value, 1)
         return attention(query.transpose(1, 2), key, value, bias).transpose(1, 2)
 
     def attend_fused(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend by torch's fused operation, equal to ``attend_dense``; on CUDA the N x N tables stay on chip.
 
-        Bias and bias gradient per pair have the products' type. A constant in the bias would collect a gradient sum
-        that nearly cancels, so the constant is subtracted from the null key's logit, which gives equal attention.
+        Bias and bias gradient per pair have the products' type.
         """
-        constant = self.geometry.constant()[:, None, None]
-        pairs = self.geometry.dense(self.geometry() - constant, -math.inf)  # [H,N,N]
-        bias = torch.cat([pairs, -constant.expand(-1, len(self.geometry.index), 1)], -1).to(query.dtype)  # [H,N,N+1]
-        key, value = (F.pad(t, (0, 0, 0, 0, 0, 1)).transpose(1, 2) for t in (key, value))  # [B,H,N+1,D]
+        key, value, bias = self._with_null_key(key, value, ALIGNED)
+        bias = bias.to(query.dtype)
         # In three dimensions, or evaluation would run cuDNN's kernel and training, whose bias has a gradient, another.
         return F.scaled_dot_product_attention(query.transpose(1, 2), key, value, bias, scale=1.0).transpose(1, 2)
+
+    def _with_null_key(self, key: Tensor, value: Tensor, multiple: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return key, value [B,H,M,D] and bias [H,N,M], M a multiple of ``multiple``, from key, value [B,N,H,D].
+
+        An extra sensor with key and value 0 is the null key, which saves joins and cuts; later ones get no weight.
+        """
+        columns = -(-(key.shape[1] + 1) // multiple) * multiple
+        key, value = (F.pad(t, (0, 0, 0, 0, 0, columns - t.shape[1])).transpose(1, 2) for t in (key, value))
+        return key, value, self.geometry.table(columns)
 
     def fastest(self, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """Return the fastest of the three attend functions on a device, for this number of sensors and neighbours."""
@@ -292,7 +311,7 @@ class Mean(SocialPooling):
         """Average value [B,N,H,D] over neighbours by ``fixed_weights`` -> [B,N,H,D]; state is ignored."""
         weights = self.fixed_weights()
         if self.geometry.prefers_dense():
-            table = self.geometry.dense(weights, 0.0).to(value.dtype)
+            table = self.geometry.dense(weights, len(self.geometry.index), 0.0).to(value.dtype)
             return torch.einsum("hnm,bmhd->bnhd", table, value)
         return torch.einsum("hnk,bnkhd->bnhd", weights.to(value.dtype), self.geometry.gather(value))
 

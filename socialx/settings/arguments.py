@@ -51,7 +51,7 @@ class SettingsArguments(TypedDict, total=False):
     device: str
     threads: int | None
     float32_matmul_precision: Literal["highest", "high", "medium"]
-    compile: Literal["off", "default", "max-autotune"]
+    compile: Literal["auto", "off", "default", "max-autotune"]
     cuda_graph: Literal["auto", "on", "off"]
     max_epochs: int
     learning_rate: float

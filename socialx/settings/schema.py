@@ -229,11 +229,11 @@ class TrainerSettings(Section):
     float32_matmul_precision: Literal["highest", "high", "medium"] = setting(
         "high", "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest"
     )
-    compile: Annotated[Literal["off", "default", "max-autotune"], BeforeValidator(_on_or_off)] = setting(
-        "off", "torch.compile of the training step; where that fails, a warning says why and training goes on"
+    compile: Annotated[Literal["auto", "off", "default", "max-autotune"], BeforeValidator(_on_or_off)] = setting(
+        "auto", "torch.compile of the training step; auto: on CUDA, for 40,000 steps or more; a failure is a warning"
     )
     cuda_graph: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = setting(
-        "auto", "record the training step as a CUDA graph and replay it; auto: on one GPU, for a model of socialx"
+        "auto", "record the training step as a CUDA graph and replay it; auto: on CUDA, for a model of socialx"
     )
     max_epochs: int = setting(5, "epochs after which the schedule ends; early stopping may end before", ge=1)
     learning_rate: float = setting(2e-3, "peak learning rate of AdamW", gt=0)

@@ -11,7 +11,7 @@ from socialx.core.precision import is_out_of_memory
 from socialx.settings.conflicts import idle_settings
 from socialx.tasks.build import Experiment
 
-# Settings that make a step smaller, in the order to try; with dropout, what is computed twice cannot be recorded.
+# Settings that make a step smaller, in the order to try: what is computed twice takes longer.
 TRAINING = ("accumulation", "encoder_batch", "activation_checkpointing")
 RESUMING = ("encoder_batch", "activation_checkpointing")  # a resumed run keeps its batches
 SCORING = ("encoder_batch", "batch")

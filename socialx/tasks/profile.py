@@ -56,7 +56,7 @@ def profile(
             loader = train_loader(experiment, group, shard)
             learner = make_learner(experiment, len(loader), group)
         if precision.device.type == "cuda":
-            note(describe_compute(experiment))
+            note(describe_compute(experiment, len(loader)))
         section = effective.profile
         every = effective.trainer.log_every_n_steps
         most_s = section.max_seconds if group.world_size == 1 else math.inf  # all processes take as many steps
@@ -65,7 +65,9 @@ def profile(
         with when_memory_runs_out(experiment, TRAINING):
             measured = measure(learner, loader, lengths, loading_facts(experiment, loader), keep)
         origin = {key: source for key, source in loaded.origin.items() if source != DEFAULT}
-        measured = replace(measured, environment=environment(precision), settings=as_tree(effective), origin=origin)
+        tree = as_tree(effective)
+        tree["trainer"]["compile"] = learner.compile  # what auto chose
+        measured = replace(measured, environment=environment(precision), settings=tree, origin=origin)
         dataset, mode = experiment.data, measured.value("loader.mode")
         if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:
             # Time a batch of an on-device series.

@@ -8,12 +8,15 @@ the device the recording gathers the windows, and only row numbers are copied.
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.func import functional_call
 
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import Argument, fall_back, in_short
@@ -95,6 +98,51 @@ def _buffer(example: Example) -> Example:
         (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
     )
     return TrainingBatch(Batch(*batch), Target(*target))
+
+
+class CastTogether:
+    """A model under autocast that casts its weights in one launch, not in one each, and their gradients in another.
+
+    The first batch shows which weights nothing but a cast reads.  Recorded steps repeat their operations, so that this
+    holds for all later batches; other steps may differ, and wait for the host more than for launches.
+    """
+
+    def __init__(self, model: nn.Module, low: torch.dtype) -> None:
+        self._model, self._low, self._weights = model, low, dict[str, nn.Parameter]()
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the forecast [B,P,N,G]."""
+        casts = _Cast.apply(self._low, *self._weights.values()) if self._weights else ()
+        forecast: Tensor = functional_call(self._model, dict(zip(self._weights, casts, strict=True)), (batch,))
+        self._weights = self._weights or self._cast_weights(forecast)
+        return forecast
+
+    def _cast_weights(self, forecast: Tensor) -> dict[str, nn.Parameter]:
+        """Return the weights that only casts read, in the graph of ``forecast``, by name."""
+        readers: defaultdict[Any, set[str]] = defaultdict(set)
+        nodes: list[Any] = [forecast.grad_fn]
+        while nodes:
+            node = nodes.pop()
+            followers = {follower for follower, _ in node.next_functions if follower}
+            nodes += followers - set(readers)
+            for follower in followers:
+                readers[follower].add(node.name())
+        trained = {name: tensor for name, tensor in self._model.named_parameters() if tensor.requires_grad}
+        return {name: w for name, w in trained.items() if readers[get_gradient_edge(w).node] == {"ToCopyBackward0"}}
+
+
+class _Cast(torch.autograd.Function):
+    """Casts of many tensors to a type, and of the gradients back to float32."""
+
+    @staticmethod
+    def forward(ctx: Any, low: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        copies = [torch.empty_like(tensor, dtype=low) for tensor in tensors]
+        torch._foreach_copy_(copies, tensors)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *_Cast.forward(ctx, torch.float32, *(grad.contiguous() for grad in gradients))  # of equal strides
 
 
 class CudaRecorder:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from socialx.core.batch import Batch
+from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import Argument, SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
 from socialx.model.state import check_state, tensor_matches
-from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
-from socialx.training.cuda_graph import CapturedStep, CudaRecorder, Example
+from socialx.training.cuda_graph import CapturedStep, CastTogether, CudaRecorder, Example, Work
 from socialx.training.process_group import SINGLE, ProcessGroup
 
 
@@ -68,16 +68,11 @@ class Learner:
         self.target_weight = target_weight
         several = len(target_weight) > 1
         self._weight = torch.tensor(target_weight, device=precision.device) if several else None
-        self._compile = compile
+        self.compile = compile
         self.records = cuda_graph and precision.device.type == "cuda"  # steps as CUDA graphs, after the first ones
         self.group = group
         self.teacher_weight = teacher_weight
-        if self.records and group.world_size > 1:
-            self.records = False
-            fall_back(
-                "", f"{Argument('trainer.cuda_graph')} is off: {group.world_size} processes sum gradients in a step"
-            )
-        elif cuda_graph and not self.records:
+        if cuda_graph and not self.records:
             fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
         self.eager = compile == "off" and not self.records  # steps accept batches of any shape
         self._choose_step()
@@ -85,32 +80,28 @@ class Learner:
     def _choose_step(self) -> None:
         """Set up plain, compiled or recorded steps: before the first step, and after model tensors are replaced."""
         self._uncompiled = False  # whether compilation failed
+        self._sums, self._trained = torch.empty(0), list[nn.Parameter]()
         self._forecast: Callable[[Batch], Tensor] = self.model
-        self._device_step: Callable[[Sequence[Example]], Tensor] = self._plain_step
+        self._device_step: Work = self._plain_step if self.group.world_size == 1 else self._sum_share
         # A recorded step reads the learning rate from the device, where every step writes it.
         self._recorded_rate = torch.zeros((), device=self.precision.device)
         for group in self.optimizer.param_groups:
             group["capturable"] = self.records
             group["lr"] = self._recorded_rate if self.records else 0.0
-        if self._compile != "off":
+        if self.compile != "off":
             # max-autotune records CUDA graphs itself, which would conflict with CapturedStep.
-            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self._compile, self._compile)
-            if self._chunked_encoder is None:
-                self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
-            else:
-                self._chunked_encoder.compile_chunks(mode)
-            self._device_step = self._compiled_step
-        self._forecast_step: Callable[[Sequence[Example]], Tensor] = self._run_forecast
+            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self.compile, self.compile)
+            self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
+            self._device_step = partial(self._compiled_step, self._device_step)
+        elif self.records and self.precision.low is not None:
+            self._forecast = CastTogether(self.model, self.precision.low)
+        self._forecast_step: Work = self._run_forecast
+        self._update_step: Work = self._update_together
         if self.records:
             recorder = CudaRecorder()
             self._device_step = CapturedStep(self._device_step, recorder, self._drop_gradients)
+            self._update_step = CapturedStep(self._update_together, recorder, self._drop_gradients)
             self._forecast_step = CapturedStep(self._run_forecast, recorder)
-
-    @property
-    def _chunked_encoder(self) -> SharedEncoder | None:
-        """The encoder that runs in chunks on a CPU, where one chunk is compiled, not the whole model; None on CUDA."""
-        encoder = getattr(self.model, "encoder", None)
-        return encoder if self.precision.device.type == "cpu" and isinstance(encoder, SharedEncoder) else None
 
     def rate(self, step: int) -> float:
         """Return the learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
@@ -123,7 +114,7 @@ class Learner:
         """Take one optimizer step on a group of batches, and return the masked MAE in the file's unit, on the device.
 
         The group counts as one large batch across all processes: errors are divided by the valid entries in the whole
-        group, so splitting a batch changes memory use alone.  The parts that several processes return sum to the MAE.
+        group, so splitting a batch changes memory use alone.  Several processes sum once a step, between two parts.
         """
         rate = self.rate(self.steps)
         if self.records:
@@ -131,15 +122,23 @@ class Learner:
         else:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-        loss = self._device_step(examples)
+        result = self._device_step(examples)
+        if self.group.world_size > 1:
+            self._sums = self._sums.copy_(result) if len(self._sums) else result  # what is recorded reads one place
+            self.group.all_reduce(self._sums)
+            result = self._update_step(())
         self.steps += 1
-        return loss
+        return result
 
     def _plain_step(self, examples: Sequence[Example]) -> Tensor:
         """Run forward, backward and optimizer, and return the MAE; recorded in CUDA graphs, so free of host values."""
         gathered = [example.gather() for example in examples]
-        first, *others = (target.valid.sum() for _, target in gathered)
-        count = self.group.all_reduce(sum(others, first)).clamp(min=1)
+        total = self._backward(gathered, _count_valid(gathered).clamp(min=1))
+        self._update()
+        return total
+
+    def _backward(self, gathered: Sequence[TrainingBatch], count: Tensor | int) -> Tensor:
+        """Run forward and backward, and return the sum of all errors over ``count``."""
         total = torch.zeros((), device=self.precision.device)
         for batch, target in gathered:
             with self.precision.autocast():
@@ -151,14 +150,35 @@ class Learner:
                 teacher_forecast = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
                 error = (1 - self.teacher_weight) * error + self.teacher_weight * teacher_forecast
             self.grad_scaler.scale(error).backward()
-        self.group.sum_gradients(self.model.parameters())
+        return total
+
+    def _update(self) -> None:
+        """Clip the gradients, and let the optimizer take its step."""
         if self.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return total
+
+    def _sum_share(self, examples: Sequence[Example]) -> Tensor:
+        """Return gradients, error and valid entries of this process's share, flat, over all its entries, for fp16."""
+        gathered = [example.gather() for example in examples]
+        entries = sum(target.valid.numel() for _, target in gathered)
+        error = self._backward(gathered, entries)
+        gradients = {weight: weight.grad for weight in self.model.parameters() if weight.grad is not None}
+        self._trained, parts = list(gradients), [*gradients.values(), error, _count_valid(gathered) / entries]
+        self.optimizer.zero_grad(set_to_none=True)
+        return torch.cat([part.flatten() for part in parts])
+
+    def _update_together(self, _: Sequence[Example] = ()) -> Tensor:
+        """Take the optimizer step with the sums of all processes, and return the MAE."""
+        means = self._sums[:-1] / self._sums[-1].clamp(min=1e-12)
+        *gradients, error = means.split([*(parameter.numel() for parameter in self._trained), 1])
+        for parameter, gradient in zip(self._trained, gradients, strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        self._update()
+        return error[0]
 
     def forecast(self, example: Example) -> Tensor:
         """Return the forecast [B,P,N,G] (P lead times, G targets) with current weights, as a CUDA graph like steps."""
@@ -169,10 +189,10 @@ class Learner:
         with self.precision.autocast():
             return self.model(examples[0].gather().batch)
 
-    def _compiled_step(self, examples: Sequence[Example]) -> Tensor:
-        """Run a compiled step and return the MAE; where compilation fails, run this and all later steps uncompiled."""
+    def _compiled_step(self, work: Work, examples: Sequence[Example]) -> Tensor:
+        """Run a step that compiles; where compilation fails, run this and all later steps uncompiled."""
         try:
-            return self._plain_step(examples)
+            return work(examples)
         except SocialxError:
             raise
         except Exception as error:  # torch.compile raises many kinds of errors; the plain step tells
@@ -180,12 +200,10 @@ class Learner:
             if capturing or self._uncompiled or is_out_of_memory(error):
                 raise  # a recording must end before anything else
             self._uncompiled, self._forecast = True, self.model
-            if self._chunked_encoder is not None:
-                self._chunked_encoder.compile_chunks(None)
             self._drop_gradients()
-            loss = self._plain_step(examples)
+            result = work(examples)
             fall_back("", f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})")
-            return loss
+            return result
 
     def _drop_gradients(self) -> None:
         """Clear gradients and the gradient scaler's record of a failed step, so that the step can run again."""
@@ -241,3 +259,8 @@ class Learner:
         self._choose_step()
         self.grad_scaler.load_state_dict(scaler)
         self.steps = state["steps"]
+
+
+def _count_valid(gathered: Sequence[TrainingBatch]) -> Tensor:
+    first, *others = (target.valid.sum() for _, target in gathered)
+    return sum(others, first)

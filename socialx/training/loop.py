@@ -234,7 +234,7 @@ def _train_epoch(
         nonlocal running, unread
         if unread:
             # The only host sync, every log_every_n_steps steps.
-            progress.loss_sum += learner.group.all_reduce(running).item()
+            progress.loss_sum += running.item()
             progress.loss_steps += unread
             running, unread = torch.zeros_like(running), 0
         if not math.isfinite(progress.loss_sum):
@@ -274,7 +274,7 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
             learner.precision,
             sums,
             name="validate",
-            stop=lambda: group.any_rank(interrupt.requested),
+            stop=lambda: group.world_size == 1 and interrupt.requested,  # several processes ask after the pass
             forecast=learner.forecast,
         ):
             return None

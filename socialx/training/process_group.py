@@ -1,7 +1,7 @@
 """Several processes that train one model: each computes a shard of every batch, and all take the same step.
 
 ``torchrun`` sets the rank in the environment.  Gradients (a few megabytes) are summed in one flat tensor per optimizer
-step, so that a step is the same with accumulated batches, with checkpointing and with parameters that stay unused.
+step (learner.py), the same with accumulated batches, with checkpointing and with parameters that stay unused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from socialx.core.errors import Command, FallbackWarning, SocialxError, in_short
@@ -85,16 +85,6 @@ class ProcessGroup:
     def any_rank(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank."""
         return flag if self.world_size == 1 else bool(self.all_reduce(torch.tensor(int(flag))).item())
-
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum gradients over all ranks in place; the same parameters need a gradient on every rank."""
-        if self.world_size == 1:
-            return
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = self.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Copy the tensors of rank 0 to every rank, in place."""

@@ -18,6 +18,7 @@ from socialx.core.precision import resolve_precision
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import TrainState, epoch_examples, fit, load_progress, run_steps
+from socialx.training.process_group import ProcessGroup
 from socialx.training.run_folder import RunFolder
 from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_device, refused_waits
 from tests.meters import Launches
@@ -119,6 +120,31 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() ->
         run_steps(made, itertools.chain([first], batches), lambda loss, batches: False)
     steps = made.steps - steps
     assert seen.counts == {"copy_": steps, "fill_": steps, "clone": steps}  # rows, rate, loss
+
+
+def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[Tensor] = []
+    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda _, tensor: sums.append(tensor) or tensor.mul_(2))
+    replays, replay = [], torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: replays.append(graph) or replay(graph))
+    group, e = ProcessGroup(0, 2), example().to(CUDA)
+    shared, alone = learner(dropout=0.0, cuda_graph=True, group=group), learner(dropout=0.0)
+    for step in range(WARMUP + 4):
+        torch.testing.assert_close(shared.step([e]), alone.step([e]), rtol=1e-3, atol=1e-3)
+        assert len(sums) == step + 1
+        assert len(replays) == 2 * max(0, step + 1 - WARMUP)
+    for ours, theirs in zip(shared.model.parameters(), alone.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
+@pytest.mark.parametrize("encoder_batch", [None, 7])
+@in_every_precision
+def test_what_is_computed_twice_is_recorded_with_its_dropout(precision: str, encoder_batch: int | None) -> None:
+    made, e = learner(precision, cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
+    made.model.encoder.activation_checkpointing, made.model.encoder.encoder_batch = True, encoder_batch
+    losses = {made.step([e]).item() for _ in range(12)}
+    assert len(losses) > 10
 
 
 def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:

@@ -76,7 +76,7 @@ def test_its_operations_are_counted() -> None:
     given = parts(2, 4, 3, 4, 2)
     counted = []
     for function in (attention, plain):
-        with FlopCounterMode(display=False, custom_mapping=module.WORK) as counter:
+        with FlopCounterMode(display=False) as counter:
             function(*given).sum().backward()
         counted.append(counter.get_total_flops())
     assert counted[0] == counted[1] == 3 * 2 * 2 * (2 * 4 * 3 * 4 * 2)

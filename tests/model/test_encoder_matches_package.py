@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.xlstm.encoder import SharedEncoder
-from socialx.model.xlstm.exact import conv_silu, encode
+from socialx.model.xlstm.exact import encode
 from socialx.model.xlstm.weights import stack_weights, xlstm
 from tests.commands import python
 from tests.encoders import LOOKBACK, gradients, loss_of, make, relative, sequences, worst
@@ -217,14 +217,6 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     shares.clear()
     encode(stack_weights(stack.eval()), x)
     assert shares == [0.0] * 3
-
-
-@pytest.mark.parametrize("steps", [2, 6])
-def test_the_convolution_keeps_torchs_rules(steps: int) -> None:
-    """Its gradients are compared with those of the package above."""
-    torch.manual_seed(0)
-    shapes = (steps, 2, 3), (4, 3), (3,)
-    torch.library.opcheck(conv_silu, tuple(torch.randn(shape, requires_grad=True) for shape in shapes))
 
 
 @pytest.mark.parametrize(

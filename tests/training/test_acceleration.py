@@ -24,6 +24,7 @@ from socialx.data.source import Arrays
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import epoch_examples, run_steps
+from socialx.training.process_group import ProcessGroup
 from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster, speeds
 
@@ -58,7 +59,8 @@ class Playback:
 
         def replay() -> None:
             self.playing = True
-            result.copy_(work())
+            value = work()
+            result.resize_(value.shape).copy_(value)
             self.playing = False
 
         return replay, result
@@ -231,12 +233,13 @@ def steps_of(made: Learner, batches: Iterator[TrainingBatch | Selection]) -> lis
 
 
 @pytest.mark.parametrize("mode", ["on_device", "sharded", "workers"])
-@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
-def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit, dropout included, wherever batches come from; all modes are recorded."""
+@pytest.mark.parametrize(("precision", "again"), [("32-true", False), ("16-mixed", False), ("bf16-mixed", True)])
+def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, dropout included, wherever batches come from; all modes are recorded.  again: with checkpointing."""
     options = {"precision": precision, "accumulate_grad_batches": 2}
     plain = learner(learning_rate=1.0, warmup_steps=1024, **options)
     (made, playback), loader, own = recorded(monkeypatch, **options), loader_of(mode), loader_of(mode)
+    plain.model.encoder.activation_checkpointing = made.model.encoder.activation_checkpointing = again
     for epoch in range(3):
         torch.manual_seed(epoch)
         expected = steps_of(plain, loader.epoch(epoch))
@@ -261,6 +264,22 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
     assert playback.recordings == 1
     assert steps == 14 // batches
     assert seen.counts == {"copy_": steps * batches, "fill_": steps, "clone": steps}  # rows, rate, loss
+
+
+def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[bool] = []
+    monkeypatch.setattr(
+        ProcessGroup, "all_reduce", lambda group, tensor: sums.append(playback.playing) or tensor.mul_(2)
+    )
+    made, playback = recorded(monkeypatch, group=ProcessGroup(0, 2))
+    plain = learner(learning_rate=1.0, warmup_steps=1024, group=ProcessGroup(0, 2))
+    ends = []
+    for each in (plain, made):
+        torch.manual_seed(0)
+        ends.append(steps_of(each, on_device().epoch(0)))
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+    assert playback.recordings == 2
+    assert sums == [False] * 2 * made.steps
 
 
 def _views(one: TrainingBatch) -> TrainingBatch:
@@ -314,7 +333,7 @@ def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch
     made = learner(compile="default")
     made.records = True
     with pytest.raises(RuntimeError, match="in a capture"):
-        made._compiled_step([example()])
+        made._device_step([example()])
 
 
 class FakeGenerator:
@@ -417,7 +436,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.Mo
     made = learner(compile="default")
     monkeypatch.setattr(made, "_forecast", compiled(made.model))
     with pytest.raises(RuntimeError, match="out of memory"):
-        made._compiled_step([example()])
+        made._device_step([example()])
 
 
 def test_a_fault_of_the_model_is_not_taken_for_one_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,13 @@ from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from socialx.core.errors import SocialxError, python
+from socialx.core.precision import Precision
 from socialx.training import launch
+from socialx.training.learner import Learner
 from socialx.training.loop import TrainState
 from socialx.training.process_group import SINGLE, ProcessGroup, RemoteRankError, group_from_env
 from tests.commands import ROOT, SMALL, small_file, small_run
+from tests.networks import CPU, example, forecaster
 
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -248,6 +251,34 @@ def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Pa
     assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
 
 
+GRADIENTS = """
+import torch
+from socialx.core.precision import Precision
+from socialx.training.learner import Learner
+from socialx.training.process_group import SINGLE, init_process_group
+from tests.networks import CPU, example, forecaster
+
+def step(group, examples):
+    rates = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
+    made = Learner(forecaster(social=2), Precision("32-true", CPU), **rates, gradient_clip_val=1.0, group=group)
+    update, gradients = made._update, []
+    made._update = lambda: (gradients.extend(p.grad.clone() for p in made.model.parameters()), update())
+    return [made.step(examples), *gradients]
+
+with init_process_group() as group:
+    batches = [example(seed=2), example(seed=5)]
+    batches[1].target.valid[:, 3:] = False  # of one share fewer count
+    for shared, alone in zip(step(group, batches[group.rank:][:1]), step(SINGLE, batches), strict=True):
+        torch.testing.assert_close(shared, alone, rtol=1e-5, atol=1e-6)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
+    (tmp_path / "gradients.py").write_text(GRADIENTS)
+    trained(*TORCHRUN, "--nproc-per-node", "2", tmp_path / "gradients.py")
+
+
 SLOW_VOICE = """
 import os, time
 if os.environ.get("RANK") == "0":
@@ -274,10 +305,6 @@ def test_what_is_wrong_is_said_once(voice: str, data: Path, tmp_path: Path, monk
 
 
 def test_alone_nothing_is_exchanged() -> None:
-    parameter = torch.nn.Parameter(torch.ones(3))
-    parameter.grad = torch.full((3,), 2.0)
-    SINGLE.sum_gradients([parameter])
-    assert parameter.grad.tolist() == [2.0, 2.0, 2.0]
     assert SINGLE.all_reduce(torch.tensor(3)).item() == 3
     assert SINGLE.any_rank(True)
     assert not SINGLE.any_rank(False)
@@ -331,11 +358,21 @@ def test_the_rest_of_an_epoch_needs_the_same_batches(progress: TrainState, found
         progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
 
 
-def test_gradients_are_summed_over_all_ranks_and_stay_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda self, tensor: tensor.mul_(self.world_size))
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_a_step_of_several_processes_sums_once_and_is_the_step(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all have the same batches, the mean is that of one."""
+    sums = []
+
+    def all_reduce(group: ProcessGroup, tensor: Tensor) -> Tensor:
+        sums.append(tensor)
+        return tensor.mul_(group.world_size)
+
+    monkeypatch.setattr(ProcessGroup, "all_reduce", all_reduce)
+    ends = []
     for ranks in (1, 3):
-        one, two, none = (torch.nn.Parameter(torch.ones(size)) for size in (2, 3, 1))
-        one.grad, two.grad = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])
-        ProcessGroup(0, ranks).sum_gradients([one, none, two])
-        assert torch.cat([one.grad, two.grad]).tolist() == [ranks * value for value in (1, 2, 3, 4, 5)]
-        assert none.grad is None
+        group, rates = ProcessGroup(0, ranks), {"learning_rate": 1e-2, "weight_decay": 1e-3, "total_steps": 20}
+        made = Learner(forecaster(social=2), Precision(precision, CPU), **rates, gradient_clip_val=1.0, group=group)
+        losses = [made.step([example(seed=seed), example(seed=9)]) for seed in range(4)]
+        ends.append(torch.stack(losses))
+    assert len(sums) == 4
+    torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)

@@ -16,8 +16,8 @@ def test_a_step_asks_for_few_launches_and_bytes(record_property: Callable[[str, 
     found = counted(16, 207)
     record_property("launches", found.calls.total())
     record_property("gigabytes", found.bytes.total() / 1e9)
-    assert found.calls.total() <= 757
-    assert found.bytes.total() <= 0.99e9
+    assert found.calls.total() <= 629
+    assert found.bytes.total() <= 0.926e9
 
 
 @pytest.mark.slow
@@ -37,16 +37,10 @@ def test_bytes_of_operations() -> None:
         x.mul_(2)  # 96 + 96
         x.copy_(x.new_empty(6, 4))  # 96 + 96
         torch._foreach_mul_([x, x.new_empty(2)], 2)  # 2 (96 + 8), in one launch
-    expected = {"add": 208, "mul_": 192, "copy_": 192, "_foreach_mul_": 208}
+        torch._foreach_copy_([x, x.new_empty(2)], [x.new_empty(4, 6).t(), x.new_empty(2)])  # other strides: one by one
+    expected = {"_foreach_copy_": 208, "add": 208, "mul_": 192, "copy_": 192, "_foreach_mul_": 208}
     assert dict(found.bytes) == {("small", name): bytes_ for name, bytes_ in expected.items()}
-    assert set(found.calls.values()) == {1}
-
-
-def test_bytes_of_an_operation_of_our_own_are_those_of_the_operations_in_it() -> None:
-    with FakeTensorMode(), Traffic() as found:
-        torch.ops.socialx.conv_silu(torch.empty(6, 5, 4), torch.empty(4, 4), torch.empty(4))
-    assert {part for part, _ in found.bytes} == {"conv_silu"}
-    assert found.bytes["conv_silu", "silu"] == 2 * 4 * 6 * 5 * 4
+    assert {name: calls for (_, name), calls in found.calls.items() if calls > 1} == {"_foreach_copy_": 2}
 
 
 def test_reading_a_loss_raises() -> None:

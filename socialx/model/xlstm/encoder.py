@@ -5,11 +5,11 @@ Shape letters: S sequences (windows times sensors), T tokens per sequence (lookb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from socialx.model.xlstm.exact import encode, recompute
@@ -55,8 +55,6 @@ class SharedEncoder(nn.Module):
         _check_shape(width, blocks, slstm_at, heads, lookback)
         self.width, self.lookback, self.backend, self.encoder_batch = width, lookback, backend, encoder_batch
         self.activation_checkpointing, self.cpu_chunk = activation_checkpointing, cpu_chunk
-        self._compiled: Callable[[Tensor], Tensor] | None = None
-        self._compiled_for = 0  # sequences
         self.stack = build_stack(width, blocks, slstm_at, heads, lookback, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,29 +65,9 @@ class SharedEncoder(nn.Module):
             raise ValueError(f"x has {x.shape[1]} steps: this encoder was built for 1 to {self.lookback}")
         if x.device.type != "cpu":
             return self.in_chunks(x, self.encoder_batch, rerun=True)
-        if self._compiled is not None and self.training and torch.is_grad_enabled():
-            return self._in_compiled_chunks(self._compiled, x)
         # A traced loop over chunks would fix the number of sequences.
         encoder_batch = None if torch.compiler.is_compiling() else self.encoder_batch or self.cpu_chunk
         return self.in_chunks(x, encoder_batch, rerun=False)
-
-    def compile_chunks(self, mode: str | None) -> None:
-        """Compile the chunks in a CPU training step with a torch.compile mode; ``None`` runs plain chunks.
-
-        Compiling the whole model computes all sequences at once and leaves the cache: 0.9 times the plain speed.
-        Compiled chunks are 1.4 times as fast (docs/performance.md).
-        """
-        self._compiled = None if mode is None else torch.compile(self._run_fused, dynamic=False, mode=mode)
-        self._compiled_for = 0
-
-    def _in_compiled_chunks(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Map x [S,T,E] -> [S,E] in chunks as large as in the first batch: another size would compile again."""
-        sequences = len(x)
-        if not self._compiled_for:
-            chunks = -(-sequences // (self.encoder_batch or self.cpu_chunk))
-            self._compiled_for = -(-sequences // chunks)
-        filled = F.pad(x, (0, 0, 0, 0, 0, -sequences % self._compiled_for))
-        return torch.cat([run(part) for part in filled.split(self._compiled_for)])[:sequences]
 
     def in_chunks(self, x: Tensor, encoder_batch: int | None, rerun: bool) -> Tensor:
         """Map x [S,T,E] -> [S,E], ``encoder_batch`` sequences at a time; ``None`` for all at once.
@@ -97,29 +75,20 @@ class SharedEncoder(nn.Module):
         rerun: keep only x, and run each chunk again in the backward pass. Memory then holds one chunk's
         activations, at the cost of an extra forward pass.
         """
-        run = self._run_reference if self.backend == "reference" else self._run_fused
+        again = self.activation_checkpointing and self.training
+        fused = partial(encode, stack_weights(self.stack), activation_checkpointing=again)
+        run = self._run_reference if self.backend == "reference" else fused
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
-        drops = stack_weights(self.stack).drops
-        return torch.cat([recompute(run, part, drops) if rerun else run(part) for part in x.split(encoder_batch)])
-
-    def extra_repr(self) -> str:
-        """Return what ``print`` shows of this module: the arguments that the stack hides."""
-        names = ("lookback", "backend", "encoder_batch", "activation_checkpointing")
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return torch.cat([recompute(run, part) if rerun else run(part) for part in x.split(encoder_batch)])
 
     def _run_reference(self, x: Tensor) -> Tensor:
         stack: Any = self.stack
         if not (self.activation_checkpointing and self.training):
             return stack(x)[:, -1]
-        drops = stack_weights(stack).drops
         for block in stack.blocks:
-            x = recompute(block, x, drops)
+            x = recompute(block, x)
         return stack.post_blocks_norm(x)[:, -1]
-
-    def _run_fused(self, x: Tensor) -> Tensor:
-        again = self.activation_checkpointing and self.training
-        return encode(stack_weights(self.stack), x, activation_checkpointing=again)
 
 
 def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int) -> None:

@@ -18,8 +18,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from socialx.core.precision import factor
 from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, FeedForward, Norm, StackBlock, StackWeights
 
 # exp(-m) must not reach infinity, or its gradient is 0 * inf: exp(80) is finite in float32 and nothing larger matters.
@@ -41,27 +43,47 @@ def encode(
     the backward pass and recompute the rest.
     """
     final = len(weights.blocks) - 1 if last_only else None
-    x = _time_major(x)
+    x = x.transpose(0, 1).contiguous()
+    x = x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x  # the sum over blocks stays float32
     for number, block in enumerate(weights.blocks):
         run = partial(_block, block, number == final)
-        x = recompute(run, x, block.drops) if activation_checkpointing else run(x)
+        x = recompute(run, x) if activation_checkpointing else run(x)
     if weights.norm is not None:
         x = _layer_norm(weights.norm, x)
     return x[0] if last_only else x.transpose(0, 1)
 
 
-def recompute(run: Callable[[Tensor], Tensor], x: Tensor, drops: bool) -> Tensor:
-    """Return ``run(x)``, keeping only x: the backward pass runs ``run`` again with equal dropout.
+def recompute(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return ``run(x)``, keeping only x and dropout masks: the backward pass runs ``run`` again with equal dropout.
 
-    drops: whether ``run`` has active dropout. Only then are generator states kept, which a CUDA graph may not read.
+    The masks are kept because a CUDA graph may not draw them twice; a compiler draws equal ones itself.
     """
-    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=drops)
+    if torch.compiler.is_compiling():
+        return checkpoint(run, x, use_reentrant=False)
+    masks = _Masks()
+    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (masks, masks))
 
 
-def _time_major(x: Tensor) -> Tensor:
-    """Transpose x [S,T,E] -> [T,S,E]; the sum over blocks stays float32 under autocast."""
-    x = x.transpose(0, 1).contiguous()
-    return x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x
+class _Masks(TorchFunctionMode):
+    """Context of what is computed twice: dropout draws its masks in the first pass, and takes them in later ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Tensor] = []
+
+    def __enter__(self) -> _Masks:
+        self._taken = 0
+        super().__enter__()
+        return self
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        share = (kwargs or {}).get("p", 0.0) * (kwargs or {}).get("training", False)
+        if func is not F.dropout or not share:
+            return func(*args, **(kwargs or {}))
+        if self._taken == len(self._kept):  # by a context around this one, if what is computed twice is part of such
+            self._kept.append(F.dropout(torch.ones_like(args[0]), share) != 0)
+        self._taken += 1
+        return args[0] * self._kept[self._taken - 1] * (1 / (1 - share))
 
 
 def _block(block: StackBlock, last: bool, x: Tensor) -> Tensor:
@@ -106,7 +128,7 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     sum. Both products are block-diagonal per head, and cost a T-th for the last step.
     """
     steps, sequences, _ = x.shape
-    heads, inner = layer.heads, layer.inner
+    x, heads, inner = factor(x), layer.heads, layer.inner
     width = inner // heads
     up, up_z = layer.up.split(inner)
     query_key, gate_a, gate_x = _fold_weights(layer)
@@ -139,26 +161,17 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
 def _fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
     """Multiply small mLSTM weights to skip q, k, v: query-key [I/4,4,4]; gates by convolved, by raw channels [2H,I]."""
     heads, inner = layer.heads, layer.inner
-    q, k, v = layer.query, layer.key, layer.value  # [I/4,4,4]
-    gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, q.shape[0], -1)  # [2H,3,I/4,4]
-    per_group = gates.permute(1, 2, 0, 3)  # [3,I/4,2H,4]
-    gate_a = torch.bmm(per_group[0], q) + torch.bmm(per_group[1], k)  # [I/4,2H,4]
-    gate_x = torch.bmm(per_group[2], v)
-    query_key = torch.bmm(q.transpose(1, 2), k) * (inner // heads) ** -0.5
-    return (
-        query_key,
-        gate_a.transpose(0, 1).reshape(2 * heads, inner),
-        gate_x.transpose(0, 1).reshape(2 * heads, inner),
-    )
+    small = torch.stack([layer.query, layer.key, layer.value])  # [3,I/4,4,4]
+    gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, *small.shape[1:3])
+    by_query, by_key, by_value = (gates.permute(1, 2, 0, 3) @ small).transpose(1, 2).reshape(3, 2 * heads, inner)
+    query_key = torch.bmm(layer.query.transpose(1, 2), layer.key) * (inner // heads) ** -0.5
+    return query_key, by_query + by_key, by_value
 
 
 def _block_diagonal(small: Tensor, heads: int) -> Tensor:
     """Expand small [I/4,4,4] -> [H,D,D], a dense matrix per head, which BLAS multiplies faster."""
-    size = small.shape[-1]
-    small = small.view(heads, -1, size, 1, size)
-    groups = small.shape[1]
-    eye = torch.eye(groups, dtype=small.dtype, device=small.device).view(1, groups, 1, groups, 1)
-    return (small * eye).reshape(heads, groups * size, groups * size)
+    groups = small.unflatten(0, (heads, -1)).permute(0, 2, 3, 1)  # [H,4,4,D/4]
+    return torch.diag_embed(groups, dim1=1, dim2=3).flatten(3).flatten(1, 2)
 
 
 def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
@@ -190,12 +203,9 @@ def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
     """Map x [T,S,C] (C channels) -> [T,S,C] as SiLU after the package's ``CausalConv1d``."""
     weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
     bias = convolution.bias.to(x.dtype)
-    # An exported model knows torch's own operations alone, and a GPU's compiler sees through them.  On a CPU it makes
-    # one loop for the gradient of each tap, in the strides of the layer above, and is slower than the sums below.
-    traced = torch.compiler.is_compiling() and x.device.type != "cpu"
-    if traced or torch.compiler.is_exporting():
+    if torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return F.silu(_causal_conv(x, weight, bias))
-    out: Tensor = conv_silu(x, weight, bias)[0]
+    out: Tensor = _ConvSilu.apply(x, weight, bias)
     return out
 
 
@@ -207,53 +217,33 @@ def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return y
 
 
-@torch.library.custom_op("socialx::conv_silu", mutates_args=())
-def conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Return SiLU and its argument, the causal convolution, both [T,S,C]; autograd would keep a copy of x per tap."""
-    y = _causal_conv(x, weight, bias)
-    return F.silu(y), y
+class _ConvSilu(torch.autograd.Function):
+    """SiLU of the causal convolution; autograd alone would keep a copy of x per tap."""
 
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = _causal_conv(x, weight, bias)
+        ctx.save_for_backward(x, weight, y)
+        return F.silu(y)
 
-@conv_silu.register_fake
-def _conv_outputs(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(x)
-
-
-@torch.library.custom_op("socialx::conv_silu_backward", mutates_args=())
-def conv_silu_backward(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients for x, weight and bias from the output gradient [T,S,C]; y: the convolution before SiLU."""
-    dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
-    dx = dy * weight[-1]
-    dw = torch.zeros_like(weight)
-    products = dy * x  # one buffer for those of all taps
-    dw[-1] = products.sum((0, 1))
-    for back in range(1, min(len(weight), len(x))):
-        dx[:-back].addcmul_(dy[back:], weight[-1 - back])
-        dw[-1 - back] = torch.mul(dy[back:], x[:-back], out=products[back:]).sum((0, 1))
-    return dx, dw, dy.sum((0, 1))
-
-
-@conv_silu_backward.register_fake
-def _conv_gradients(grad: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(y), torch.empty_like(weight), weight.new_empty(weight.shape[1])
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:2], output[1])
-
-
-def _gradients(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-    return (None, None, None) if grad is None else conv_silu_backward(grad, *ctx.saved_tensors)
-
-
-conv_silu.register_autograd(_gradients, setup_context=_keep)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight, y = ctx.saved_tensors
+        dy = torch.ops.aten.silu_backward(grad.contiguous(), y)
+        dx = dy * weight[-1]
+        dw = torch.zeros_like(weight)
+        products = dy * x  # one buffer for those of all taps
+        dw[-1] = products.sum((0, 1))
+        for back in range(1, min(len(weight), len(x))):
+            dx[:-back].addcmul_(dy[back:], weight[-1 - back])
+            dw[-1 - back] = torch.mul(dy[back:], x[:-back], out=products[back:]).sum((0, 1))
+        return dx, dw, dy.sum((0, 1))
 
 
 def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
     """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``; last: Q = 1, the last step."""
     steps, sequences, embed = x.shape
-    heads = layer.heads
+    x, heads = factor(x), layer.heads
     convolved = x if layer.convolution is None else _conv_silu(layer.convolution, x)
     gates = torch.cat(
         [
@@ -263,8 +253,7 @@ def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
         1,
     ).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
     bias = layer.bias.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
-    h = _scan(gates, layer.recurrent, bias)  # [H,D,T,S]
-    h = F.dropout(h[:, :, -1:] if last else h, layer.dropout).to(x.dtype)
+    h = F.dropout(_scan(gates, layer.recurrent, bias, last), layer.dropout)  # [H,D,Q,S]
     h = _head_norm(layer.norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]
     return h.permute(1, 2, 0, 3).reshape(h.shape[1], sequences, embed)
 
@@ -275,8 +264,8 @@ def _headwise(x: Tensor, weight: Tensor) -> Tensor:
     return torch.bmm(weight, x.view(x.shape[0] * x.shape[1], heads, width).permute(1, 2, 0))
 
 
-def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Run the sLSTM on gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,T,S].
+def _scan(gates: Tensor, kernel: Tensor, bias: Tensor, last: bool) -> Tensor:
+    """Run the sLSTM on gates [H,4D,T,S] (input, forget, z, output), kernel [H,4D,D], bias [H,4D,1] -> h [H,D,Q,S].
 
     Two states, r = c / n and L = log n + m, replace the package's c, n and m, without stabilisation or division:
 
@@ -285,8 +274,6 @@ def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     At the first step r = tanh z and L = i.
     """
     device, wide = gates.device.type, _wide(gates)
-    if torch.is_autocast_enabled(device):
-        kernel = kernel.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):
         first, *rest = gates.unbind(2)  # [H,4D,S] each
         log_n, _, z, o = (first + bias).to(wide).chunk(4, 1)  # [H,D,S]
@@ -301,4 +288,4 @@ def _scan(gates: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
             hidden.append(o.sigmoid() * r)
         if not rest:  # the kernel's gradient is 0, as in the package, not absent
             hidden = [hidden[0] + 0 * kernel.sum()]
-        return torch.stack(hidden, 2)
+        return torch.stack(hidden[-1:] if last else hidden, 2)

@@ -15,6 +15,8 @@ import torch
 import torch.utils.cpp_extension
 from torch import Tensor, nn
 
+from socialx.core.precision import factor
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -91,11 +93,6 @@ class StackBlock:
     layer: MLSTM | SLSTM
     feed_forward: FeedForward | None
 
-    @property
-    def drops(self) -> bool:
-        """Whether dropout is active in this block."""
-        return self.layer.dropout > 0 or (self.feed_forward is not None and self.feed_forward.dropout > 0)
-
 
 @dataclass(frozen=True)
 class StackWeights:
@@ -104,14 +101,9 @@ class StackWeights:
     blocks: tuple[StackBlock, ...]
     norm: Norm | None  # after the last block
 
-    @property
-    def drops(self) -> bool:
-        """Whether dropout is active in any block."""
-        return any(block.drops for block in self.blocks)
-
 
 def stack_weights(stack: nn.Module) -> StackWeights:
-    """Return a stack's named tensors and current dropout. Raises ValueError if ``exact.encode`` would differ."""
+    """Return a stack's tensors, factors of products as autocast casts them; ValueError if ``exact`` would differ."""
     package_blocks: Any = stack.blocks
     last: Any = stack.post_blocks_norm
     blocks = []
@@ -176,18 +168,18 @@ def _mlstm(layer: Any) -> MLSTM:
     return MLSTM(
         heads=heads,
         inner=inner,
-        up=layer.proj_up.weight,
+        up=factor(layer.proj_up.weight),
         convolution=_convolution(layer.conv1d),
-        query=layer.q_proj.weight,
-        key=layer.k_proj.weight,
-        value=layer.v_proj.weight,
-        input_gate=cell.igate.weight,
+        query=factor(layer.q_proj.weight),
+        key=factor(layer.k_proj.weight),
+        value=factor(layer.v_proj.weight),
+        input_gate=factor(cell.igate.weight),
         input_gate_bias=cell.igate.bias,
-        forget_gate=cell.fgate.weight,
+        forget_gate=factor(cell.fgate.weight),
         forget_gate_bias=cell.fgate.bias,
         norm=_norm(cell.outnorm),
         skip=layer.learnable_skip,
-        down=layer.proj_down.weight,
+        down=factor(layer.proj_down.weight),
         dropout=_dropout(layer.dropout),
     )
 
@@ -203,11 +195,11 @@ def _slstm(layer: Any) -> SLSTM:
     return SLSTM(
         heads=config.num_heads,
         convolution=_convolution(layer.conv1d) if config.conv1d_kernel_size > 0 else None,
-        input_gate=layer.fgate.weight,  # the package feeds fgate to the input gate and igate to the forget gate
-        forget_gate=layer.igate.weight,
-        candidate=layer.zgate.weight,
-        output_gate=layer.ogate.weight,
-        recurrent=layer.slstm_cell._recurrent_kernel_,
+        input_gate=factor(layer.fgate.weight),  # the package feeds fgate to the input gate and igate to the forget gate
+        forget_gate=factor(layer.igate.weight),
+        candidate=factor(layer.zgate.weight),
+        output_gate=factor(layer.ogate.weight),
+        recurrent=factor(layer.slstm_cell._recurrent_kernel_),
         bias=layer.slstm_cell._bias_,
         norm=_norm(layer.group_norm),
         dropout=_dropout(layer.dropout),
@@ -218,10 +210,10 @@ def _feed_forward(block: Any) -> FeedForward:
     part = block.ffn
     return FeedForward(
         norm=_norm(block.ffn_norm),
-        up=part.proj_up.weight,
+        up=factor(part.proj_up.weight),
         up_bias=part.proj_up.bias,
         activation=part.act_fn,
-        down=part.proj_down.weight,
+        down=factor(part.proj_down.weight),
         down_bias=part.proj_down.bias,
         dropout=_dropout(part.dropout),
     )

@@ -32,7 +32,6 @@ from socialx.core.errors import Argument, Message, in_short
 from socialx.core.precision import Precision
 from socialx.core.progress import note, work
 from socialx.data.loaders import Loader, WorkerLoader
-from socialx.model.tiled_attention import WORK
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
 from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
@@ -432,7 +431,7 @@ def count_work(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
         warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
         torch.random.fork_rng(devices=[]),
         torch.backends.mkldnn.flags(enabled=False),
-        FlopCounterMode(display=False, custom_mapping=WORK) as flops,
+        FlopCounterMode(display=False) as flops,
         _Bytes() as moved,
     ):
         counted(batch).sum().backward()
