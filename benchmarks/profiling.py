@@ -17,9 +17,9 @@ import torch
 import socialx
 from benchmarks.common import head, line, machine, parser
 from benchmarks.simulated_loop import draw, profile_of, truth
+from socialx.profiling.rules import VERDICT_OF, joint_patch, with_findings
 from socialx.settings.file import as_yaml
 from socialx.settings.layers import ConfigLayers
-from socialx.training.profile.rules import VERDICT_OF, joint_patch, with_findings
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(9000, 9400)  # none of them was looked at while the rules were written

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from socialx.training.profile.analysis import partition
-from socialx.training.profile.measure import Lengths, clock_sections, with_trace
-from socialx.training.profile.profile import Profile, part
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_trace
+from socialx.profiling.analysis import partition
+from socialx.profiling.measure import Lengths, clock_sections, with_trace
+from socialx.profiling.profile import Profile, part
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_trace
 
 WARMUP_STEPS = 20
 QUEUE = 200  # launches that may wait for the device; the host waits before it makes one more

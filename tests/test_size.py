@@ -54,8 +54,8 @@ SIZES = {
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
-    "lines of the import order": (lambda: len(order()) - 1, 11),
-    "floors": (floors, 8),
+    "lines of the import order": (lambda: len(order()) - 1, 12),
+    "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),
     "flags": (flags, 324),
 }

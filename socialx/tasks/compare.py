@@ -22,6 +22,10 @@ import torch
 
 from socialx.core.errors import SocialxError, in_short, printable
 from socialx.core.progress import Bar, Callback, subscribe, work
+from socialx.profiling.analysis import partition
+from socialx.profiling.measure import Training
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import interleaved_ab, mean_gain
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.file import read_settings
 from socialx.settings.layers import ConfigLayers, as_tree, flat
@@ -29,10 +33,6 @@ from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from socialx.tasks.train import make_learner, train_loader
 from socialx.training.clock import clock_for
-from socialx.training.profile.analysis import partition
-from socialx.training.profile.measure import Training
-from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import interleaved_ab, mean_gain
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
 BLOCK_S, LEAST_STEPS = 1.0, 5  # of each block

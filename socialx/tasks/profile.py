@@ -12,6 +12,9 @@ from socialx.core.environment import environment, free_bytes
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
 from socialx.dataset import series_bytes
+from socialx.profiling.measure import Lengths, first_batches, measure
+from socialx.profiling.profile import Profile, Section, part
+from socialx.profiling.rules import WARN, fits, with_findings
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import DEFAULT, ConfigLayers, as_tree
 from socialx.settings.schema import Settings
@@ -20,9 +23,6 @@ from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.train import describe_compute, make_learner, train_loader
 from socialx.training.process_group import init_process_group
-from socialx.training.profile.measure import Lengths, first_batches, measure
-from socialx.training.profile.profile import Profile, Section, part
-from socialx.training.profile.rules import WARN, fits, with_findings
 
 GATHERED = 20  # batches of an on-device series, timed where the loader is late
 

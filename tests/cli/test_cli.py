@@ -299,8 +299,8 @@ def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
 
 
 def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
+    from socialx.profiling.profile import Gain
     from socialx.tasks.compare import Comparison, Side
-    from socialx.training.profile.profile import Gain
 
     sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)
     found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "on_device")})

@@ -19,7 +19,7 @@ def exact_products() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product and a copy of a size that the pseudo device does at once."""
-    from socialx.training.profile import measure
+    from socialx.profiling import measure
     from tests.gpu.device import PSEUDO
 
     if PSEUDO:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from socialx.training.profile.collector import WARMUP_STEPS, sync_sites, trace_steps
-from socialx.training.profile.measure import Lengths, measure
+from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
+from socialx.profiling.measure import Lengths, measure
 from tests.gpu.device import CUDA, PSEUDO, learner, needs_card, on_device
-from tests.profile.sections import loading
+from tests.profiling.sections import loading
 
 pytestmark = pytest.mark.gpu
 

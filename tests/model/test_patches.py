@@ -22,9 +22,9 @@ from socialx.data.scaler import DataSpec
 from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.model.xlstm.encoder import CPU_CHUNK
+from socialx.profiling.measure import count_work
 from socialx.settings.conflicts import refuse_conflicts
 from socialx.settings.schema import Settings
-from socialx.training.profile.measure import count_work
 from tests.commands import ROOT, edited, refused, small_file, small_run, works
 from tests.networks import features, positions
 

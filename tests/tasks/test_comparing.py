@@ -19,16 +19,16 @@ import torch
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
 from socialx.core.progress import Bar, Work
+from socialx.profiling.measure import Training
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import mean_gain
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
 from socialx.tasks.compare import ROUNDS, Block, Side, serve, start_process
-from socialx.training.profile.measure import Training
-from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import mean_gain
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
-from tests.profile.test_fluctuation import SleepingLearner, starved
+from tests.profiling.test_fluctuation import SleepingLearner, starved
 
 GIB = 1 << 30
 

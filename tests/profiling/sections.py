@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from socialx.training.profile.profile import FACTS, NUMBERS, Section, part
+from socialx.profiling.profile import FACTS, NUMBERS, Section, part
 
 
 def section(name: str, *values: Any, **more: Any) -> Section:

@@ -13,7 +13,7 @@ from typing import Any
 
 from socialx.core.errors import Argument, Message, SettingsError, counted
 from socialx.dataset import GIB, ON_DEVICE_SHARE
-from socialx.training.profile.profile import WORTH, Finding, Profile, Trial, best_trial
+from socialx.profiling.profile import WORTH, Finding, Profile, Trial, best_trial
 
 WARN, CRITICAL = 0.05, 0.20  # share of the window that could be saved
 CLOSE = 0.03  # shares of two findings that cannot be told apart

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from socialx.training.profile.profile import Section, part
+from socialx.profiling.profile import Section, part
 
 PHASES = {"fetch": "input", "copy": "transfer", "compute": "span", "done": "hooks"}  # a mark opens its phase
 NAMES = tuple(PHASES)

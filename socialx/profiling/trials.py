@@ -20,8 +20,8 @@ from torch import Tensor
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import usable_cores
 from socialx.core.precision import is_out_of_memory
+from socialx.profiling.profile import WORTH, Gain, Trial, best_trial
 from socialx.training.learner import Learner
-from socialx.training.profile.profile import WORTH, Gain, Trial, best_trial
 
 PAIRS, LEAST_PAIRS = 6, 3
 BLOCK_S = 0.15

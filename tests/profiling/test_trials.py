@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.core.batch import TrainingBatch
+from socialx.profiling import trials
+from socialx.profiling.profile import Gain, Trial, best_trial
+from socialx.profiling.trials import BUDGET_S, T_99, enough, gain, interleaved_ab, try_settings
 from socialx.settings.kinds import MODELS
-from socialx.training.profile import trials
-from socialx.training.profile.profile import Gain, Trial, best_trial
-from socialx.training.profile.trials import BUDGET_S, T_99, enough, gain, interleaved_ab, try_settings
 from tests.networks import example, learner, network
 
 CORES = 4
@@ -337,7 +337,7 @@ def test_the_order_is_a_b_b_a(pairs: int, wanted: str, monkeypatch: pytest.Monke
         return lambda: order.append(name) or float(len(order))
 
     seen = []
-    monkeypatch.setattr("socialx.training.profile.trials.gain", lambda before, after: seen.append((before, after)))
+    monkeypatch.setattr("socialx.profiling.trials.gain", lambda before, after: seen.append((before, after)))
     interleaved_ab(way("A"), way("B"), pairs)
     assert "".join(order) == wanted
     ((before, after),) = seen

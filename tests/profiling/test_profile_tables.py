@@ -9,10 +9,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from socialx.training.profile.profile import Finding, Profile, Trial
-from socialx.training.profile.tables import print_profile
-from tests.profile.sections import section, timeline
-from tests.profile.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
+from socialx.profiling.profile import Finding, Profile, Trial
+from socialx.profiling.tables import print_profile
+from tests.profiling.sections import section, timeline
+from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
 
 def printed(made: Profile, width: int = 80) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
-from socialx.training.profile.page import STYLES, ProfileView, page
-from socialx.training.profile.profile import FACTS, NUMBERS, Finding, Profile, Trial
+from socialx.profiling.page import STYLES, ProfileView, page
+from socialx.profiling.profile import FACTS, NUMBERS, Finding, Profile, Trial
 from tests.pages import CHROMIUM, Outline, colours_of, contrast, drawn, everywhere, refuse_network, well_formed
-from tests.profile.sections import loading, section, timeline, top
+from tests.profiling.sections import loading, section, timeline, top
 
 # The names of the numbers, which no text of a user is.
 KEYS = {*top("", 0, 0, 0), *" ".join([*NUMBERS.values(), *FACTS.values(), "launch queued"]).split()}

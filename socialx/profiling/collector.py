@@ -20,9 +20,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
 from socialx.core.disk import atomic_write
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace
+from socialx.profiling.trials import synchronize
 from socialx.training.clock import StepClock
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace
-from socialx.training.profile.trials import synchronize
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2

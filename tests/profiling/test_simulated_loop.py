@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import NEVER, REMOVED, US, Loop, draw, gains, profile_of, run, trace_of, truth
-from socialx.training.profile.analysis import partition
+from socialx.profiling.analysis import partition
 
 FREE = Loop(making_s=0.0, log_every=NEVER, kernels=100)  # the loader and the hooks cost nothing
 COMPUTE_S = 100 * 100 * US

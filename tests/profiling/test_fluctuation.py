@@ -17,14 +17,14 @@ from socialx.core.batch import Batch
 from socialx.data.loaders import Loading, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
+from socialx.profiling.measure import Lengths, clock_sections, measure
+from socialx.profiling.profile import Section
+from socialx.profiling.rules import with_findings
 from socialx.training.clock import HostClock
 from socialx.training.learner import Learner
-from socialx.training.profile.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
-from socialx.training.profile.measure import Lengths, clock_sections, measure
-from socialx.training.profile.profile import Section
-from socialx.training.profile.rules import with_findings
 from tests.networks import CPU, forecaster, learner, loader, speeds
-from tests.profile.sections import loading
+from tests.profiling.sections import loading
 
 PHASES = ("fetch", "copy", "compute", "done")
 STEP_S = 0.05

@@ -15,10 +15,10 @@ from rich.text import Text
 from socialx.core.errors import counted
 from socialx.dataset import GIB
 from socialx.drawing.terminal import bar, number, percent
-from socialx.training.profile.analysis import group_means
-from socialx.training.profile.profile import Finding, Gain, Profile
-from socialx.training.profile.rules import WARN
-from socialx.training.profile.trace import short_name
+from socialx.profiling.analysis import group_means
+from socialx.profiling.profile import Finding, Gain, Profile
+from socialx.profiling.rules import WARN
+from socialx.profiling.trace import short_name
 
 WIDTH = 100
 FLAT_PP = 10  # percentage points: a busy share that swings less is told without a chart

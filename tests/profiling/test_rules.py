@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import draw, profile_of, truth
 from socialx.core.errors import SettingsError
-from socialx.settings.layers import ConfigLayers, as_tree
-from socialx.settings.schema import KEYS, Settings
-from socialx.training.profile.profile import NAMES, Finding, Gain, Profile, Trial
-from socialx.training.profile.rules import (
+from socialx.profiling.profile import NAMES, Finding, Gain, Profile, Trial
+from socialx.profiling.rules import (
     FAMILIES,
     SEVERITIES,
     VERDICT_OF,
@@ -26,7 +24,9 @@ from socialx.training.profile.rules import (
     matching_findings,
     with_findings,
 )
-from tests.profile.sections import loading, section
+from socialx.settings.layers import ConfigLayers, as_tree
+from socialx.settings.schema import KEYS, Settings
+from tests.profiling.sections import loading, section
 
 GIB = 1 << 30
 STEP_S = 0.1

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity
 
 from socialx.core.errors import SettingsError
+from socialx.profiling import collector
+from socialx.profiling.measure import Lengths, measure, with_trace
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, missed_limits, parse_limits, part
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace, short_name
 from socialx.training.loop import run_steps
-from socialx.training.profile import collector
-from socialx.training.profile.measure import Lengths, measure, with_trace
-from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, missed_limits, parse_limits, part
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace, short_name
 from tests.networks import CPU, learner, loader
-from tests.profile.sections import loading, section
-from tests.profile.test_fluctuation import parts_of
+from tests.profiling.sections import loading, section
+from tests.profiling.test_fluctuation import parts_of
 
 Json = dict[str, Any]
 GPU = torch.device("cuda", 0)

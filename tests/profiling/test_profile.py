@@ -22,22 +22,22 @@ from socialx.core import environment
 from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data.loaders import DeviceLoader
+from socialx.profiling import measure
+from socialx.profiling.analysis import group_means, outliers, partition
+from socialx.profiling.measure import Lengths, count_work, device_section, machine
+from socialx.profiling.page import page
+from socialx.profiling.profile import NAMES, NUMBERS, Profile, Section, part
+from socialx.profiling.rules import with_findings
+from socialx.profiling.trials import repeat_batch
 from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, sample_device
 from socialx.training.learner import Learner
-from socialx.training.profile import measure
-from socialx.training.profile.analysis import group_means, outliers, partition
-from socialx.training.profile.measure import Lengths, count_work, device_section, machine
-from socialx.training.profile.page import page
-from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, part
-from socialx.training.profile.rules import with_findings
-from socialx.training.profile.trials import repeat_batch
 from tests.commands import SMALL
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
-from tests.profile.sections import loading, section
-from tests.profile.test_fluctuation import parts_of
+from tests.profiling.sections import loading, section
+from tests.profiling.test_fluctuation import parts_of
 from tests.training.test_process_group import finished, start
 
 PHASES = st.tuples(*[st.floats(0, 2)] * 4)

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
 from socialx.drawing.terminal import DASH, is_known, number, percent
-from socialx.training.profile.profile import WORTH, Profile
-from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
+from socialx.profiling.profile import WORTH, Profile
+from socialx.profiling.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,13 +33,8 @@ from socialx.core.precision import Precision
 from socialx.core.progress import note, work
 from socialx.data.loaders import Loader, WorkerLoader
 from socialx.model.tiled_attention import WORK
-from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
-from socialx.training.cuda_graph import WARMUP
-from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
-from socialx.training.learner import Learner
-from socialx.training.loop import epoch_examples, run_steps
-from socialx.training.profile import collector
-from socialx.training.profile.analysis import (
+from socialx.profiling import collector
+from socialx.profiling.analysis import (
     Partition,
     bin_seconds,
     busy_bins,
@@ -48,9 +43,14 @@ from socialx.training.profile.analysis import (
     outliers,
     partition,
 )
-from socialx.training.profile.profile import Profile, Section, part
-from socialx.training.profile.trace import Trace
-from socialx.training.profile.trials import step_alone, synchronize, time_call, try_settings
+from socialx.profiling.profile import Profile, Section, part
+from socialx.profiling.trace import Trace
+from socialx.profiling.trials import step_alone, synchronize, time_call, try_settings
+from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
+from socialx.training.cuda_graph import WARMUP
+from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
+from socialx.training.learner import Learner
+from socialx.training.loop import epoch_examples, run_steps
 
 TRACE_STEPS = 8
 NO_STEPS = "trace_steps is 0"

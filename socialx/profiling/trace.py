@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from socialx.training.profile.analysis import PHASES, length_before
+from socialx.profiling.analysis import PHASES, length_before
 
 WINDOW = "socialx.window"
 MARK = "socialx.mark."
