@@ -51,7 +51,7 @@ def flags() -> int:
 # A change that lowers a number lowers it here too.
 SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 35095),
-    "files of socialx/": (lambda: len(MODULE_FILES), 177),
+    "files of socialx/": (lambda: len(MODULE_FILES), 178),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
     "lines of the import order": (lambda: len(order()) - 1, 12),

@@ -195,7 +195,6 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
 
     import socialx
     from socialx.profiling.tables import print_comparison
-    from socialx.tasks.compare import ROUNDS
 
     comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:
@@ -206,8 +205,11 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
             "share waiting for input": (comparison.here.input, comparison.there.input),
             "share between steps": (comparison.here.hooks, comparison.there.hooks),
         }
-        print_comparison(comparison.gain, ROUNDS, rows, comparison.changes)
-    if most is not None and comparison.gain.high < 1 - most / 100:
+        print_comparison(comparison.gain, comparison.rounds, rows, comparison.changes)
+    if comparison.interrupted:
+        raise typer.Exit(130)
+    high = comparison.gain.high
+    if most is not None and high is not None and high < 1 - most / 100:
         raise CheckFailedError(other, f"{comparison.gain}, and at most {most:g} % slower is allowed")
 
 
