@@ -63,6 +63,8 @@ def try_settings(
         for count in sorted({1, usable_cores()} - {present}) if device.type == "cpu" else ():
             trials += compare(partial(block_s, same), partial(block_s, same, count), "trainer.threads", count)
         best, value = best_trial(trials, "trainer.threads"), TIMES * _size(example)
+        if present > usable_cores():  # such threads wait for each other by chance
+            best = max(trials, key=lambda trial: trial.gain, default=None)
         if not learner.compiles and (windows is None or value <= windows):
             threads = best.value if best else present
             more = partial(block_s, [repeat_batch(example, TIMES)] * max(1, len(same) // TIMES), threads)

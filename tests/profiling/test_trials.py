@@ -117,6 +117,13 @@ def test_a_batch_is_tried_with_the_better_number_of_threads_on_both_sides(machin
     assert machine.threads == 4
 
 
+@pytest.mark.parametrize("now", [2, 8, 64])
+def test_more_threads_than_cores_hide_no_batch(now: int, machine: Machine) -> None:
+    """Threads without a core of their own wait by chance: their times say little, decided or not."""
+    machine.threads, machine.noise, machine.fixed_s = now, 0.5 if now > CORES else 0.0, 0.1
+    assert machine.tried()["loader.batch_size"][0].threads in ((1, CORES) if now > CORES else (None,))
+
+
 @pytest.mark.parametrize("records", [False, True])
 def test_a_card_tries_the_batch_alone_also_of_recorded_steps(records: bool, machine: Machine) -> None:
     """Each shape is recorded after a few ordinary steps, which are taken before."""
