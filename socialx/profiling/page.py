@@ -5,7 +5,6 @@ Missing measurements are left out, and listed with reasons at the end.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +14,7 @@ from markupsafe import Markup
 
 from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
 from socialx.drawing.terminal import DASH, is_known, number, percent
-from socialx.profiling.profile import WORTH, Profile
+from socialx.profiling.profile import Profile
 from socialx.profiling.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
 
 if TYPE_CHECKING:
@@ -142,16 +141,12 @@ class ProfileView:
             rows.append(("peak memory", _scaled(peak, "B", 1024), share))
         return [row for row in rows if row[1] != DASH]
 
-    def trials(self) -> list[tuple[str, str, str, str]]:
-        """Return a row per trial: setting, gain, interval, result."""
+    def trials(self) -> list[tuple[str, str]]:
+        """Return a row per trial: setting, and the gain in words."""
         rows = []
         for trial in self.profile.trials:
-            low, high = trial.low or 0.0, trial.high or math.inf
-            unclear = "no clear difference" if low >= 1 / WORTH and high <= WORTH else "not decided"
-            word = "faster" if low > 1 else "slower" if high < 1 else unclear
-            name = f"{trial.setting} = {setting(trial.value)}"
-            name += f", both with trainer.threads = {trial.threads}" if trial.threads else ""
-            rows.append((name, number(trial.gain, 2, "x"), f"{number(low, 2, 'x')} to {number(high, 2, 'x')}", word))
+            both = f", both with trainer.threads = {trial.threads}" if trial.threads else ""
+            rows.append((f"{trial.setting} = {setting(trial.value)}{both}", str(trial)))
         return rows
 
     def changed_settings(self) -> list[tuple[str, str, str]]:
