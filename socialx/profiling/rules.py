@@ -31,7 +31,11 @@ Patch = dict[str, Any]
 
 def with_findings(profile: Profile) -> Profile:
     """Return the profile with a verdict and findings, costliest first: lost time, slow computing, then information."""
-    findings = [replace(cause, rule=row.name) for row in RULES if (cause := row.find(profile)) is not None]
+    findings = [
+        replace(cause, rule=row.name, will_not_help=cause.will_not_help or row.vain)
+        for row in RULES
+        if (cause := row.find(profile)) is not None
+    ]
     # A finding is information where another one names the same time with its cause.
     families = {finding.family for finding in findings}
     told = {"loader.late"} if "sync" in families and _is_exposed(profile) else set()
@@ -102,12 +106,11 @@ def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
 # What the rules share
 
 
-def _finding(share: float, evidence: str, patch: Patch | None = None, vain: str = "", **more: Any) -> Finding:
-    """Return a finding with severity and ceiling from ``share``; vain: settings in vain; more: more fields."""
+def _finding(share: float, evidence: str, patch: Patch | None = None, **more: Any) -> Finding:
+    """Return a finding with severity and ceiling from ``share``; the table gives the name; more: more fields."""
     share = min(max(share, 0.0), 0.999)
     ceiling = 1 / (1 - share) if patch and not more.get("trial") else None
-    severity = "critical" if share >= CRITICAL else "warn"
-    return Finding("", severity, share, ceiling, evidence, patch or {}, will_not_help=vain, **more)
+    return Finding("", "critical" if share >= CRITICAL else "warn", share, ceiling, evidence, patch or {}, **more)
 
 
 def _device(p: Profile) -> str:
@@ -179,8 +182,7 @@ def _sync(p: Profile) -> Finding | None:
     every = p.setting("trainer.log_every_n_steps")  # half of the waits at least are that reading
     patch = {"trainer.log_every_n_steps": LOG_EVERY} if every and every * p.sync.per_step <= 2 else {}
     words = f"it waits at {', '.join(p.sync.sites[:2])}" if p.sync.sites else ""
-    vain = "trainer.compile and loader settings: the wait stays"
-    return _finding(saved, evidence, patch, vain, advice=words)
+    return _finding(saved, evidence, patch, advice=words)
 
 
 def _loader(p: Profile) -> Finding | None:
@@ -193,7 +195,7 @@ def _loader(p: Profile) -> Finding | None:
         words = "workers could make batches on other cores" if cores > 1 else "this machine has no other core for it"
         instead = [{"loader.mode": "workers", "loader.num_workers": cores - 1}] if cores > 1 else []
         vain = "loader.prefetch_factor and loader.pin_memory: a series on the device uses neither"
-        return _finding(late, evidence, vain=vain, advice=words, instead=instead)
+        return _finding(late, evidence, advice=words, instead=instead, will_not_help=vain)
     patch, words = _without_workers(p)
     saved = late - (loader.resident_s or 0) / p.step_s
     if loader.mode == "sharded":
@@ -202,7 +204,7 @@ def _loader(p: Profile) -> Finding | None:
         if not fits(p):
             patch, saved = {}, late
             words = "the series does not fit into the memory: a faster disk, or a larger model, hides the reading"
-        return _finding(saved, evidence, patch, vain, advice=words)
+        return _finding(saved, evidence, patch, advice=words, will_not_help=vain)
     instead, workers, supply = _more_workers(p), loader.num_workers, loader.supply
     if not workers:
         evidence = f"{late:.0%} of the time the {_device(p)} waits while the training process makes a batch"
@@ -217,7 +219,7 @@ def _loader(p: Profile) -> Finding | None:
         evidence = f"workers make {supply:.1f} batches for each that is wanted, and some of them come late"
         instead = [{"loader.prefetch_factor": min(16, 2 * (loader.prefetch_factor or 2))}]
         vain = "more loader.num_workers: there are enough batches on average"
-    return _finding(saved, evidence, patch, vain, advice=words, instead=instead)
+    return _finding(saved, evidence, patch, advice=words, instead=instead, will_not_help=vain)
 
 
 def _transfer(p: Profile) -> Finding | None:
@@ -227,24 +229,23 @@ def _transfer(p: Profile) -> Finding | None:
         return None
     evidence = f"copies to the GPU take {share:.0%} of the time"
     patch, words = _without_workers(p)
-    vain = "loader.num_workers and loader.prefetch_factor: batches wait for the copy, not for workers"
     patch = {} if patch["loader.mode"] == p.loader.mode else patch
     if p.copy is not None and p.copy.pageable and not p.setting("loader.pin_memory"):
         evidence, pin = f"{evidence}, from memory that is not pinned", {"loader.pin_memory": True}
-        return _finding(share, evidence, pin, vain, instead=[patch] if patch else [])
-    return _finding(share, evidence, patch, vain, advice=words if patch else "")
+        return _finding(share, evidence, pin, instead=[patch] if patch else [])
+    return _finding(share, evidence, patch, advice=words if patch else "")
 
 
 ON = {"trainer.cuda_graph": "auto", "trainer.compile": "default"}
 
 
-def _fewer_launches(p: Profile, share: float, evidence: str, vain: str, *keys: str) -> Finding | None:
+def _fewer_launches(p: Profile, share: float, evidence: str, *keys: str) -> Finding | None:
     """Return a finding from 5 % on that turns on the first of ``keys`` that is off."""
     if share < WARN:
         return None
     first, *instead = [{key: ON[key]} for key in keys if p.setting(key) in (False, "off", None)] or [{}]
     words = "" if first else "a larger loader.batch_size gives larger kernels"
-    return _finding(share, evidence, first, vain, instead=instead, advice=words)
+    return _finding(share, evidence, first, instead=instead, advice=words)
 
 
 def _launch(p: Profile) -> Finding | None:
@@ -253,7 +254,7 @@ def _launch(p: Profile) -> Finding | None:
         return None
     late = p.bubble.launch
     evidence = f"the GPU waits {late:.0%} of the time for the host to launch {p.kernels.per_step:,.0f} kernels a step"
-    return _fewer_launches(p, late, evidence, "loader settings, and a faster GPU: the host sets the pace", *ON)
+    return _fewer_launches(p, late, evidence, *ON)
 
 
 def _kernels(p: Profile) -> Finding | None:
@@ -263,8 +264,7 @@ def _kernels(p: Profile) -> Finding | None:
     paused = p.bubble.queued
     evidence = f"the GPU pauses {paused:.0%} of the time between {p.kernels.per_step:,.0f} kernels a step"
     evidence += " that were launched in time"
-    vain = "loader settings: the GPU has its work before it needs it"
-    return _fewer_launches(p, paused, evidence, vain, "trainer.compile")
+    return _fewer_launches(p, paused, evidence, "trainer.compile")
 
 
 def _threads(p: Profile) -> Finding | None:
@@ -274,9 +274,8 @@ def _threads(p: Profile) -> Finding | None:
         return None
     several = f"{counted(best.value, 'thread')} {'is' if best.value == 1 else 'are'}"
     evidence = f"{several} {best.gain:.2f}x as fast as {p.host.threads} on {p.host.cores} cores"
-    vain = "loader settings: the step itself becomes faster"
     saved = p.shares.span * (1 - 1 / best.gain)
-    return _finding(saved, evidence, {best.setting: best.value}, vain, trial=best)
+    return _finding(saved, evidence, {best.setting: best.value}, trial=best)
 
 
 def _larger_batch(p: Profile, evidence: str = "") -> Finding | None:
@@ -293,8 +292,7 @@ def _larger_batch(p: Profile, evidence: str = "") -> Finding | None:
     if groups > 1:
         patch["trainer.accumulate_grad_batches"] = max(1, groups // TIMES)
         words = "with fewer batches a step the training stays the same" if groups % TIMES == 0 else OTHER
-    vain = "loader.num_workers: batches are there in time"
-    return _finding(p.shares.span * (1 - 1 / best.gain), evidence, patch, vain, advice=words, trial=best)
+    return _finding(p.shares.span * (1 - 1 / best.gain), evidence, patch, advice=words, trial=best)
 
 
 def _batch(p: Profile) -> Finding | None:
@@ -311,12 +309,11 @@ def _hooks(p: Profile) -> Finding | None:
     evidence = f"{share:.0%} of the time passes between two steps"
     if (p.host.gc or 0) >= 0.6 * share:
         words = "Python's garbage collector takes it: gc.freeze() after the start, or fewer objects a step"
-        return _finding(share, evidence, vain="loader settings", advice=words)
+        return _finding(share, evidence, advice=words)
     every = p.setting("trainer.log_every_n_steps")
     patch = {"trainer.log_every_n_steps": LOG_EVERY} if every and 5 * every <= LOG_EVERY else {}
     words = "the loss is read and shown there" if patch else "something is called after each step, such as a callback"
-    vain = "loader settings, and trainer.compile: neither is between two steps"
-    return _finding(share, evidence, patch, vain, advice=words)
+    return _finding(share, evidence, patch, advice=words)
 
 
 def _step_waits(p: Profile) -> Finding | None:
@@ -330,7 +327,7 @@ def _step_waits(p: Profile) -> Finding | None:
         evidence, words = f"{evidence}; {p.others}", "profile again when they have ended, or with fewer threads"
     elif p.host.others_used is not None:
         words = f"a lock, or a file that is read in the model: other programs took {p.host.others_used:.1f} cores"
-    return _finding(waiting, evidence, vain="trainer.compile", advice=words)
+    return _finding(waiting, evidence, advice=words)
 
 
 def _float32(p: Profile) -> Finding | None:
@@ -339,8 +336,7 @@ def _float32(p: Profile) -> Finding | None:
     if not p.on_device or running < 0.6 or p.setting("trainer.precision") != "32-true":
         return None
     evidence = f"kernels run {running:.0%} of the time in float32; 16-bit types move half the bytes"
-    vain = "loader settings: the GPU does not wait"
-    return _finding(0.5 * running, evidence, {"trainer.precision": "bf16-mixed"}, vain)
+    return _finding(0.5 * running, evidence, {"trainer.precision": "bf16-mixed"})
 
 
 def _leaves_idle(p: Profile) -> bool:
@@ -359,8 +355,7 @@ def _compute_small(p: Profile) -> Finding | None:
         return _larger_batch(p, f"{evidence}: ")
     batch = p.setting("loader.batch_size")
     patch = {"loader.batch_size": TIMES * batch} if batch else {}
-    vain = "trainer.precision alone: smaller numbers do not make more work at a time"
-    return _finding(p.gpu_busy - p.sm_efficiency, evidence, patch, vain, advice=OTHER)
+    return _finding(p.gpu_busy - p.sm_efficiency, evidence, patch, advice=OTHER)
 
 
 def _memory_pressure(p: Profile) -> Finding | None:
@@ -375,8 +370,7 @@ def _memory_pressure(p: Profile) -> Finding | None:
     patch: Patch = {}
     if batch and batch > 1:
         patch = {"loader.batch_size": batch // 2, "trainer.accumulate_grad_batches": 2 * groups}
-    vain = "torch.cuda.empty_cache(): the next step takes it again"
-    return _finding(0.0, evidence, patch, vain, instead=[{"model.activation_checkpointing": True}])
+    return _finding(0.0, evidence, patch, instead=[{"model.activation_checkpointing": True}])
 
 
 def _memory_leak(p: Profile) -> Finding | None:
@@ -388,7 +382,7 @@ def _memory_leak(p: Profile) -> Finding | None:
         return None
     evidence = f"memory grows by {growth / 2**20:.2f} MiB a step"
     words = "something keeps what it no longer needs, such as a list of losses with their graphs"
-    return _finding(0.0, evidence, vain="gc.collect()", advice=words)
+    return _finding(0.0, evidence, advice=words)
 
 
 def _recompiles(p: Profile) -> Finding | None:
@@ -396,8 +390,7 @@ def _recompiles(p: Profile) -> Finding | None:
     if p.recompiles is None or p.recompiles <= 3:
         return None
     evidence = f"torch.compile made the model {p.recompiles} times during the measurement"
-    vain = "a longer warm-up: shapes that change are compiled each time"
-    return _finding(0.0, evidence, {"trainer.compile": "off"}, vain)
+    return _finding(0.0, evidence, {"trainer.compile": "off"})
 
 
 def _throttled(p: Profile) -> Finding | None:
@@ -408,7 +401,7 @@ def _throttled(p: Profile) -> Finding | None:
         return None
     clock = p.device.sm_clock_share
     evidence = f"the GPU's clock is at {clock:.0%} of its highest: {p.device.throttled_by}"
-    return _finding(1 - clock, evidence, vain="any setting: power and cooling of the machine decide it")
+    return _finding(1 - clock, evidence)
 
 
 def _periodic(p: Profile) -> Finding | None:
@@ -431,35 +424,43 @@ def _periodic(p: Profile) -> Finding | None:
 
 
 class Rule(NamedTuple):
-    """A row: the verdict and its sentence where the rule's finding is the first, and what finds it."""
+    """A row: the verdict and its sentence where this finding is the first, what finds it, and settings in vain."""
 
     name: str
     word: str
     sentence: str
     find: Callable[[Profile], Finding | None]
+    vain: str = ""
 
 
-SYNC = "the host waits for the {device} in every step, which costs {share:.0%} of the time"
-LAUNCH = "the {device} waits {share:.0%} of the time for the host to launch kernels"
-PAUSE = "the {device} pauses {share:.0%} of the time between kernels that are launched in time"
-WAIT = "a training step waits {share:.0%} of the time without computing"
-COMPUTE = "the {device} could compute with {share:.0%} less time"
-MEMORY = "the memory of the {device} is the limit"
 RULES = (  # in the order of equal shares: what names its cause more closely comes first
-    Rule("sync.per_step", "SYNC-BOUND", SYNC, _sync),
+    Rule("sync.per_step", "SYNC-BOUND", "the host waits for the {device} in every step, {share:.0%} of the time",
+         _sync, "trainer.compile and loader settings: the wait stays"),
     Rule("loader.late", "INPUT-BOUND", "the {device} waits {share:.0%} of the time for batches", _loader),
-    Rule("transfer.heavy", "COPY-BOUND", "copies to the {device} take {share:.0%} of the time", _transfer),
-    Rule("launch.bound", "LAUNCH-BOUND", LAUNCH, _launch),
-    Rule("kernels.small", "KERNEL-BOUND", PAUSE, _kernels),
-    Rule("threads.number", "THREAD-BOUND", "training is faster with another number of threads", _threads),
-    Rule("batch.small", "PYTHON-BOUND", "a window takes less time in a larger batch", _batch),
-    Rule("hooks.heavy", "HOOK-BOUND", "{share:.0%} of the time passes between two steps", _hooks),
-    Rule("step.waits", "WAIT-BOUND", WAIT, _step_waits),
-    Rule("compute.fp32", "COMPUTE-BOUND", COMPUTE, _float32),
-    Rule("compute.small", "COMPUTE-BOUND", COMPUTE, _compute_small),
-    Rule("memory.pressure", "MEMORY-BOUND", MEMORY, _memory_pressure),
-    Rule("memory.leak", "MEMORY-BOUND", MEMORY, _memory_leak),
-    Rule("compile.recompiles", "COMPILE-BOUND", "the model is compiled again and again", _recompiles),
-    Rule("clock.throttled", "CLOCK-BOUND", "the GPU runs at a lowered clock", _throttled),
+    Rule("transfer.heavy", "COPY-BOUND", "copies to the {device} take {share:.0%} of the time",
+         _transfer, "loader.num_workers and loader.prefetch_factor: batches wait for the copy, not for workers"),
+    Rule("launch.bound", "LAUNCH-BOUND", "the {device} waits {share:.0%} of the time for the host to launch kernels",
+         _launch, "loader settings, and a faster GPU: the host sets the pace"),
+    Rule("kernels.small", "KERNEL-BOUND", "the {device} pauses {share:.0%} of the time between kernels in the queue",
+         _kernels, "loader settings: the GPU has its work before it needs it"),
+    Rule("threads.number", "THREAD-BOUND", "training is faster with another number of threads",
+         _threads, "loader settings: the step itself becomes faster"),
+    Rule("batch.small", "PYTHON-BOUND", "a window takes less time in a larger batch",
+         _batch, "loader.num_workers: batches are there in time"),
+    Rule("hooks.heavy", "HOOK-BOUND", "{share:.0%} of the time passes between two steps",
+         _hooks, "loader settings, and trainer.compile: neither is between two steps"),
+    Rule("step.waits", "WAIT-BOUND", "a training step waits {share:.0%} of the time without computing",
+         _step_waits, "trainer.compile"),
+    Rule("compute.fp32", "COMPUTE-BOUND", "the {device} could compute with {share:.0%} less time",
+         _float32, "loader settings: the GPU does not wait"),
+    Rule("compute.small", "COMPUTE-BOUND", "the {device} could compute with {share:.0%} less time",
+         _compute_small, "trainer.precision alone: smaller numbers do not make more work at a time"),
+    Rule("memory.pressure", "MEMORY-BOUND", "the memory of the {device} is the limit",
+         _memory_pressure, "torch.cuda.empty_cache(): the next step takes it again"),
+    Rule("memory.leak", "MEMORY-BOUND", "the memory of the {device} is the limit", _memory_leak, "gc.collect()"),
+    Rule("compile.recompiles", "COMPILE-BOUND", "the model is compiled again and again",
+         _recompiles, "a longer warm-up: shapes that change are compiled each time"),
+    Rule("clock.throttled", "CLOCK-BOUND", "the GPU runs at a lowered clock",
+         _throttled, "any setting: power and cooling of the machine decide it"),
     Rule("fluctuation.periodic", "STALLED", "the {device} stalls again and again, {share:.0%} of the time", _periodic),
-)
+)  # fmt: skip
