@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from socialx.profiling import trials
 from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
 from socialx.profiling.measure import Lengths, measure
 from socialx.profiling.sections import LoaderFacts, Sync
+from socialx.profiling.trials import try_settings
 from tests.gpu.device import CUDA, PSEUDO, learner, needs_card, on_device
 
 pytestmark = pytest.mark.gpu
@@ -27,6 +29,17 @@ def test_the_profile_reads_the_devices_clock() -> None:
     assert profile.memory is not None
     assert profile.memory.peak_bytes > 0
     assert profile.why["gpu_busy"] == "trace_steps is 0"
+
+
+def test_a_larger_batch_of_recorded_steps_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both batches are recorded before they are timed."""
+    monkeypatch.setattr(trials, "BLOCK_S", 1e-9)
+    made, example = learner(cuda_graph=True), next(on_device().selections(0))
+    (tried,) = try_settings(made, example, lambda: None)
+    assert (tried.setting, tried.value) == ("loader.batch_size", 4 * example.rows.shape[1])
+    assert tried.gain > 0
+    shapes = made._device_step._shapes.values()  # type: ignore[attr-defined]
+    assert [shape.recording is not None for shape in shapes] == [True, True]
 
 
 @needs_card
