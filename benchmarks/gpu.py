@@ -76,7 +76,7 @@ ROWS = (
 )
 TINY = {"model.width": 16, "model.blocks": 2, "model.slstm_at": "1", "pooling.neighbours": 3, "loader.batch_size": 4}
 SMOKE = TINY | {"profile.steps": 3, "profile.warmup_steps": 1}
-KEPT = "step_ms throughput shares gpu_busy sm_efficiency bubble idle sync copy memory device kernels machine loader"
+KEPT = "step_ms throughput shares gpu_busy sm_efficiency bubble idle sync copy memory device kernels loader"
 
 
 def measure(data: str, smoke: bool, name: str) -> None:

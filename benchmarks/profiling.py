@@ -17,9 +17,9 @@ import torch
 import socialx
 from benchmarks.common import head, line, machine, parser
 from benchmarks.simulated_loop import draw, profile_of, truth
+from socialx.profiling.rules import RULES, joint_patch, with_findings
 from socialx.settings.file import as_yaml
 from socialx.settings.layers import ConfigLayers
-from socialx.training.profile.rules import VERDICT_OF, joint_patch, with_findings
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(9000, 9400)  # none of them was looked at while the rules were written
@@ -50,12 +50,13 @@ TOUR: dict[str, dict[str, Any]] = {
 def rules() -> None:
     """First findings against the truth of simulated loops."""
     drawn, right, said = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+    words = {row.name: row.word for row in RULES}
     for seed in SEEDS:
         loop = draw(Random(seed))
         true, _ = truth(loop)
         found = with_findings(profile_of(loop)).findings
         first = next((f for f in found if f.severity != "info" and not f.rule.startswith(NOT_STALLS)), None)
-        word = VERDICT_OF[first.rule].removesuffix("-BOUND") if first else "healthy"
+        word = words[first.rule].removesuffix("-BOUND") if first else "healthy"
         drawn[true] += 1
         right[true] += word == true
         if word != true:

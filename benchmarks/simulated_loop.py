@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from socialx.training.profile.analysis import partition
-from socialx.training.profile.measure import Lengths, clock_sections, with_trace
-from socialx.training.profile.profile import Profile, part
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_trace
+from socialx.profiling.analysis import partition
+from socialx.profiling.measure import Lengths, clock_sections, with_trace
+from socialx.profiling.profile import Profile
+from socialx.profiling.sections import Host, LoaderFacts, Memory
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_trace
 
 WARMUP_STEPS = 20
 QUEUE = 200  # launches that may wait for the device; the host waits before it makes one more
@@ -225,29 +226,20 @@ def profile_of(loop: Loop) -> Profile:
     peak += series if loop.mode == "on_device" else 0
     mode = {"inline": "workers"}.get(loop.mode, loop.mode)
     free = CAPACITY_BYTES - peak
-    facts = part("loader", mode=mode, batches_per_epoch=1000, series_bytes=series, free_bytes=free)
-    if mode == "workers":
-        facts["num_workers"] = 0 if loop.mode == "inline" else loop.num_workers
-        facts["prefetch_factor"] = loop.prefetch_factor
+    workers = {"inline": 0, "workers": loop.num_workers}.get(loop.mode)
+    queue = None if workers is None else loop.prefetch_factor
+    facts = LoaderFacts(mode, 1000, workers, queue, series_bytes=series, free_bytes=free)
     clock: Any = SimpleNamespace(kind="device", cpu_seconds=lambda: None)
     lengths = Lengths(loop.steps - WARMUP_STEPS, WARMUP_STEPS, loop.log_every)
     made = clock_sections(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]
     made = with_trace(made, trace_of(loop), ["train.py:1"])
-    loading = {"mode": mode, "num_workers": facts["num_workers"], "prefetch_factor": loop.prefetch_factor}
+    loading = {"mode": mode, "num_workers": workers, "prefetch_factor": loop.prefetch_factor}
     precision = "bf16-mixed" if loop.half else "32-true"
     training = {"precision": precision, "compile": "off", "cuda_graph": False, "log_every_n_steps": loop.log_every}
     return replace(
         made,
-        memory=part(
-            "memory",
-            peak_bytes=peak,
-            capacity_bytes=CAPACITY_BYTES,
-            reserved_bytes=peak,
-            alloc_retries=0,
-            growth_bytes_per_step=0.0,
-            monotone=1.0,
-        ),
-        host=part("host", threads=1, cores=loop.cores, cores_used=1.0, gc=0.0),
+        memory=Memory(peak, CAPACITY_BYTES, peak, 0, 0.0, 1.0),
+        host=Host(1, loop.cores, 1.0, gc=0.0),
         settings={"loader": {"batch_size": BATCH_SIZE, "pin_memory": loop.pin_memory, **loading}, "trainer": training},
     )
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.files.store.store import open_store as open_store
     from socialx.forecast.forecast import Forecast as Forecast
     from socialx.model.export_model import ExportModel as ExportModel
+    from socialx.profiling.profile import Profile as Profile
     from socialx.scoring.intervals import ConformalIntervals as ConformalIntervals
     from socialx.scoring.results import Evaluation as Evaluation
     from socialx.scoring.results import Explanation as Explanation
@@ -54,7 +55,6 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.tasks.train import Run as Run
     from socialx.tasks.train import load_run as load_run
     from socialx.tasks.train import train as train
-    from socialx.training.profile.profile import Profile as Profile
 
 # The module of each public name.
 _NAMES = {
@@ -79,7 +79,7 @@ _NAMES = {
     "tasks.profile": "profile",
     "tasks.report.report": "report",
     "tasks.train": "Run load_run train",
-    "training.profile.profile": "Profile",
+    "profiling.profile": "Profile",
 }
 MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(["__version__", *MODULES])

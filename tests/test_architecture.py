@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[1]
 ROOT = REPOSITORY / "socialx"
 OWNERS = {
     "typer": {"cli."},
-    "rich": {"cli.", "drawing.", "inspection.", "scoring.", "forecast.", "training.profile.", "tasks."},
+    "rich": {"cli.", "drawing.", "inspection.", "scoring.", "forecast.", "profiling.", "tasks."},
     "h5py": {"files.", "inspection.report", "forecast.files"},
     "pandas": {"files.", "forecast.", "core.notebook", "scoring.results"},
     "pyarrow": {"forecast.", "files."},
@@ -28,7 +28,7 @@ OWNERS = {
     "xlstm": {"model.xlstm.weights"},
     "safetensors": {"tasks.export_formats", "core.sealed_tensors"},
     "pynvml": {"training.gpu_usage"},
-    "matplotlib": {"drawing.", "inspection.", "scoring.", "forecast.", "training.profile.", "tasks.report."},
+    "matplotlib": {"drawing.", "inspection.", "scoring.", "forecast.", "profiling.", "tasks.report."},
     "jinja2": {"drawing.page"},
     "pydantic": {"settings.", "scoring.protocol", "training.run_folder", "serving."},
     "fastapi": {"serving."},
@@ -112,7 +112,7 @@ def test_a_library_has_its_owners(library: str) -> None:
     assert all(m in allowed or any(m.startswith(a) for a in allowed if a.endswith(".")) for m in users), users
 
 
-BELOW = ("files", "data", "model", "dataset", "drawing", "inspection", "scoring", "forecast", "training")
+BELOW = ("files", "data", "model", "dataset", "drawing", "inspection", "scoring", "forecast", "training", "profiling")
 
 
 @pytest.mark.parametrize("module", [m for m in PATHS if m.split(".")[0] in BELOW])

@@ -144,7 +144,7 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     report = socialx.inspect(str(path)).report
     assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
-    assert socialx.profile(str(path), profile=profile, model=small).window["steps"] == 2
+    assert socialx.profile(str(path), profile=profile, model=small).window.steps == 2
     assert capfd.readouterr() == ("", "")
 
 

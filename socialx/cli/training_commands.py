@@ -20,7 +20,7 @@ from socialx.settings.file import as_yaml
 from socialx.settings.layers import ConfigLayers, changed_settings, flat
 
 if TYPE_CHECKING:
-    from socialx.training.profile.profile import Finding
+    from socialx.profiling.profile import Finding
 
 
 @command("config")
@@ -124,10 +124,10 @@ def profile(
       socialx profile --data metr_la.h5 --fail-unless 'gpu_busy>=0.8'
     """
     import socialx
+    from socialx.profiling.profile import missed_limits, parse_limits
+    from socialx.profiling.rules import check_names, matching_findings
     from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import group_from_env
-    from socialx.training.profile.profile import missed_limits, parse_limits
-    from socialx.training.profile.rules import check_names, matching_findings
 
     group = group_from_env()
     alone: dict[str, object] = {"output": output, "html": html, "trace": trace, "fail_unless": fail_unless}
@@ -153,7 +153,7 @@ def profile(
         return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
     if html is not None:
-        from socialx.training.profile.page import page
+        from socialx.profiling.page import page
 
         _write(html, page(result))
     if tuned is not None:
@@ -161,7 +161,7 @@ def profile(
     if as_json:
         print_json(result.as_dict())
     else:
-        from socialx.training.profile.tables import print_profile
+        from socialx.profiling.tables import print_profile
 
         print_profile(result)
         if tuned is not None:
@@ -174,7 +174,7 @@ def profile(
 
 def _advice(findings: Sequence[Finding]) -> str:
     """Return the settings that a profile would change as YAML, with each finding as a comment."""
-    from socialx.training.profile.rules import joint_patch
+    from socialx.profiling.rules import joint_patch
 
     patch = joint_patch(findings)
     comments = {key: f"{finding.rule}: {finding.evidence}" for finding in reversed(findings) for key in finding.patch}
@@ -194,8 +194,7 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
     from dataclasses import asdict
 
     import socialx
-    from socialx.tasks.compare import ROUNDS
-    from socialx.training.profile.tables import print_comparison
+    from socialx.profiling.tables import print_comparison
 
     comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:
@@ -206,8 +205,11 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
             "share waiting for input": (comparison.here.input, comparison.there.input),
             "share between steps": (comparison.here.hooks, comparison.there.hooks),
         }
-        print_comparison(comparison.gain, ROUNDS, rows, comparison.changes)
-    if most is not None and comparison.gain.high < 1 - most / 100:
+        print_comparison(comparison.gain, comparison.rounds, rows, comparison.changes)
+    if comparison.interrupted:
+        raise typer.Exit(130)
+    high = comparison.gain.high
+    if most is not None and high is not None and high < 1 - most / 100:
         raise CheckFailedError(other, f"{comparison.gain}, and at most {most:g} % slower is allowed")
 
 

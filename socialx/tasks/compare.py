@@ -20,8 +20,12 @@ from typing import Any, TextIO, Unpack
 
 import torch
 
-from socialx.core.errors import SocialxError, in_short, printable
-from socialx.core.progress import Bar, Callback, subscribe, work
+from socialx.core.errors import Message, SocialxError, in_short, printable
+from socialx.core.progress import Bar, Callback, note, subscribe, work
+from socialx.profiling.analysis import partition
+from socialx.profiling.measure import Training
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import interleaved_ab, mean_gain
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.file import read_settings
 from socialx.settings.layers import ConfigLayers, as_tree, flat
@@ -29,10 +33,6 @@ from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from socialx.tasks.train import make_learner, train_loader
 from socialx.training.clock import clock_for
-from socialx.training.profile.analysis import partition
-from socialx.training.profile.measure import Training
-from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import interleaved_ab, mean_gain
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
 BLOCK_S, LEAST_STEPS = 1.0, 5  # of each block
@@ -59,12 +59,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The speed-up of the other settings, and every difference.  changes: key -> (value here, value there)."""
+    """The speed-up of the other settings over ``rounds`` rounds, and every difference.
+
+    changes: key -> (value here, value there).  interrupted: Ctrl-C ended the comparison early.
+    """
 
     gain: Gain
     here: Side
     there: Side
     changes: dict[str, tuple[Any, Any]]
+    rounds: int = ROUNDS
+    interrupted: bool = False
 
 
 def compare(
@@ -78,8 +83,8 @@ def compare(
     """Train with two settings in turns, and return how much faster the other settings are.
 
     settings, sections: as in ``train``.  other: a settings file, which goes over the settings of this call, or whole
-    settings.  Each side runs in six new processes, blocks alternate as A B B A, and the gain has a 99 % interval.
-    Raises SocialxError where a side fails to train.
+    settings.  Each side runs in six new processes, blocks alternate as A B B A, and the gain has a 95 % interval from
+    five rounds on.  Ctrl-C keeps the finished rounds.  Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
@@ -88,18 +93,26 @@ def compare(
             there = other
         else:
             there = layers.over(read_settings(Path(other)), str(other)).load().settings
-        logs, ours, others = list[float](), list[Block](), list[Block]()
+        gains, ours, others, interrupted = list[float](), list[Block](), list[Block](), False
         with work("compare", 2 * ROUNDS * PAIRS_OF_ROUND * BLOCK_S, "s") as bar:
             # The child process may be lucky for its whole life, through better placed memory or cores.  So each round
             # has new processes, and the interval counts rounds.
-            for _ in range(ROUNDS):
-                gain, *blocks = run_round(effective, there, BLOCK_S, bar)
-                logs.append(math.log(gain.gain))
+            for number in range(1, ROUNDS + 1):
+                try:
+                    gain, *blocks = run_round(effective, there, BLOCK_S, bar)
+                except KeyboardInterrupt:
+                    if not gains:
+                        raise
+                    interrupted = True
+                    break
+                gains.append(gain.gain)
                 ours += blocks[0]
                 others += blocks[1]
+                note(Message("", f"round {number} of {ROUNDS}: the others are {gain.speed}"))
         mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
-        return Comparison(mean_gain(logs), Side.from_blocks(ours), Side.from_blocks(others), changes)
+        sides = Side.from_blocks(ours), Side.from_blocks(others)
+        return Comparison(mean_gain(gains), *sides, changes, len(gains), interrupted)
 
 
 def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tuple[Gain, list[Block], list[Block]]:
@@ -131,7 +144,8 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
     """
     command = [sys.executable, "-m", "socialx.tasks.compare"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes, bufsize=0) as process:  # noqa: S603 - no input of a user is in it
+    # In a group of its own, so that Ctrl-C reaches this process alone.
+    with subprocess.Popen(command, **pipes, bufsize=0, process_group=0) as process:  # noqa: S603 - no input of a user
         questions: Any = process.stdin
         answers: Any = process.stdout
 

@@ -12,6 +12,10 @@ from socialx.core.environment import environment, free_bytes
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
 from socialx.dataset import series_bytes
+from socialx.profiling.measure import Lengths, first_batches, measure
+from socialx.profiling.profile import Profile
+from socialx.profiling.rules import WARN, fits, with_findings
+from socialx.profiling.sections import LoaderFacts
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import DEFAULT, ConfigLayers, as_tree
 from socialx.settings.schema import Settings
@@ -20,9 +24,6 @@ from socialx.tasks.memory import TRAINING, when_memory_runs_out
 from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.train import describe_compute, make_learner, train_loader
 from socialx.training.process_group import init_process_group
-from socialx.training.profile.measure import Lengths, first_batches, measure
-from socialx.training.profile.profile import Profile, Section, part
-from socialx.training.profile.rules import WARN, fits, with_findings
 
 GATHERED = 20  # batches of an on-device series, timed where the loader is late
 
@@ -68,26 +69,27 @@ def profile(
         tree = as_tree(effective)
         tree["trainer"]["compile"] = learner.compile  # what auto chose
         measured = replace(measured, environment=environment(precision), settings=tree, origin=origin)
-        dataset, mode = experiment.data, measured.value("loader.mode")
-        if measured.shares["input"] >= WARN and fits(measured) and mode != "on_device" and dataset.windows is not None:
+        dataset, facts = experiment.data, measured.loader
+        waits = measured.shares.input >= WARN and facts.mode != "on_device"
+        if waits and fits(measured) and dataset.windows is not None:
             # Time a batch of an on-device series.
             order = WindowOrder(dataset.windows.split("train"), effective.loader.batch_size, shuffle=True)
             seconds = first_batches(DeviceLoader(dataset.series, order), GATHERED, dataset.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches
-            measured = replace(measured, loader={**(measured.loader or {}), "resident_s": resident_s})
+            measured = replace(measured, loader=replace(facts, resident_s=resident_s))
         return with_findings(measured)
 
 
-def loading_facts(experiment: Experiment, loader: Loader) -> Section:
+def loading_facts(experiment: Experiment, loader: Loader) -> LoaderFacts:
     """Return the facts about a loader before measurement."""
-    settings, data = experiment.settings.loader, experiment.data
+    data, mode, queue = experiment.data, experiment.data.loading.mode, experiment.settings.loader.prefetch_factor
     sensors, features = data.source.shape
-    size = series_bytes(len(data.store.seconds), sensors, features)
-    mode, free = data.loading.mode, free_bytes(data.device)
-    facts = part("loader", mode=mode, batches_per_epoch=len(loader), series_bytes=size, free_bytes=free)
-    if isinstance(loader, WorkerLoader):
-        facts["num_workers"] = loader.workers
-        facts["prefetch_factor"] = settings.prefetch_factor
-    elif mode == "sharded" and loader.shard:
-        facts["batches_per_shard"] = loader.shard / loader.batch_size
-    return facts
+    return LoaderFacts(
+        mode,
+        len(loader),
+        num_workers=loader.workers if isinstance(loader, WorkerLoader) else None,
+        prefetch_factor=queue if isinstance(loader, WorkerLoader) else None,
+        batches_per_shard=loader.shard / loader.batch_size if mode == "sharded" and loader.shard else None,
+        series_bytes=series_bytes(len(data.store.seconds), sensors, features),
+        free_bytes=free_bytes(data.device),
+    )

@@ -74,7 +74,7 @@ class Learner:
         self.teacher_weight = teacher_weight
         if cuda_graph and not self.records:
             fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
-        self.eager = compile == "off" and not self.records  # steps accept batches of any shape
+        self.compiles = compile != "off"  # each shape of a batch
         self._choose_step()
 
     def _choose_step(self) -> None:

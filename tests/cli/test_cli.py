@@ -197,14 +197,14 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     )
     profile = json.loads(result.stdout)
     assert profile == json.loads(output.read_text())
-    assert next(iter(profile.items())) == ("schema", "socialx.profile/3")
+    assert next(iter(profile.items())) == ("schema", "socialx.profile/4")
     measured = [share for share in profile["shares"].values() if share is not None]
     assert sum(measured) == pytest.approx(1)
     assert profile["window"]["steps"] == 5
     assert profile["window"]["clock"] == "host"
     assert profile["gpu_busy"] is None
     assert profile["why"]["gpu_busy"] == "no CUDA device"
-    assert all(profile["throughput"][name] > 0 for name in ("windows_per_s", "flops_per_step"))
+    assert all(rate > 0 for rate in profile["throughput"].values())
     assert profile["step_ms"]["p50"] <= profile["step_ms"]["p95"] <= profile["step_ms"]["p99"]
     assert profile["operators"]["top"][0]["share"] > 0
     assert {trial["setting"] for trial in profile["trials"]} <= {"trainer.threads", "loader.batch_size"}
@@ -213,7 +213,6 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert profile["settings"]["model"]["width"] == 8
     assert profile["origin"]["model.width"] == "--width"
     assert "trainer.seed" not in profile["origin"]
-    assert profile["overhead"]["share"] < 0.5
 
 
 @pytest.mark.usefixtures("slow_batches")
@@ -222,7 +221,7 @@ def test_a_profile_is_printed_in_ascii_and_100_columns(data: Path) -> None:
     assert result.stdout.isascii()
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 100
-    printed = ("waiting for input", "training step", "windows/s", "operator", "loader.inline", "   set  loader.mode")
+    printed = ("waiting for input", "training step", "windows/s", "operator", "loader.late", "   set  loader.mode")
     assert [words for words in printed if words not in result.stdout] == []
     (line,) = (line for line in lines if line.startswith("not measured"))
     assert line.endswith("need a CUDA device")
@@ -244,14 +243,14 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
 
 @pytest.mark.usefixtures("slow_batches")
 @pytest.mark.parametrize(
-    ("names", "code"), [("loader", 3), ("transfer,loader.inline", 3), ("warn", 3), ("transfer,compute", 0)]
+    ("names", "code"), [("loader", 3), ("transfer,loader.late", 3), ("warn", 3), ("transfer,compute", 0)]
 )
 def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: Path) -> None:
     result = socialx("profile", "--data", data, *QUICK, *INLINE, "--fail-on", names, "--json")
     assert result.exit_code == code, result.stderr
-    found = [each for each in json.loads(result.stdout)["findings"] if each["rule"] == "loader.inline"]
+    found = [each for each in json.loads(result.stdout)["findings"] if each["rule"] == "loader.late"]
     assert len(found) == 1
-    assert (f"error: loader.inline: {found[0]['evidence']}." in result.stderr.splitlines()) == (code == 3)
+    assert (f"error: loader.late: {found[0]['evidence']}." in result.stderr.splitlines()) == (code == 3)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +278,8 @@ def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path:
     assert wanted["loader.mode"] == "on_device"
     rows = json.loads(socialx("config", "--json", "-c", tuned).stdout)
     assert {key: row["value"] for key, row in rows.items() if row["origin"] == str(tuned)} == wanted
-    comment = next(finding["evidence"] for finding in findings if finding["rule"] == "loader.inline")
-    assert f"# loader.inline: {comment}"[:90] in tuned.read_text()
+    comment = next(finding["evidence"] for finding in findings if finding["rule"] == "loader.late")
+    assert f"# loader.late: {comment}"[:90] in tuned.read_text()
     again = works("profile", "--data", data, *QUICK, "--model", "linear", "-c", tuned, "--json")
     assert json.loads(again.stdout)["loader"]["mode"] == "on_device"
 
@@ -292,18 +291,20 @@ def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
     works("profile", "--data", data, *QUICK, *INLINE, "--trace-steps", "1", *files)
     page = html.read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
-    assert "loader.inline" in page
+    assert "loader.late" in page
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     assert any(event.get("cat") == "cpu_op" for event in events)
     assert sorted(tmp_path.iterdir()) == [html, trace]
 
 
-def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float) -> None:
+def made_up_comparison(monkeypatch: pytest.MonkeyPatch, gain: float, rounds: int = 6) -> None:
+    from socialx.profiling.profile import Gain
     from socialx.tasks.compare import Comparison, Side
-    from socialx.training.profile.profile import Gain
 
     sides = Side(100.0, 0.25, 0.0, None), Side(100.0 * gain, 0.01, 0.0, None)
-    found = Comparison(Gain(gain, 0.99 * gain, 1.01 * gain), *sides, {"loader.mode": ("workers", "on_device")})
+    interval = (0.99 * gain, 1.01 * gain) if rounds > 4 else (None, None)
+    changes = {"loader.mode": ("workers", "on_device")}
+    found = Comparison(Gain(gain, *interval), *sides, changes, rounds, interrupted=rounds < 6)
     monkeypatch.setattr("socialx.compare", lambda **_: found)
 
 
@@ -327,6 +328,16 @@ def test_a_comparison_fails_where_it_is_slower(
         assert "at most 5 % slower is allowed" in result.stderr
     found = json.loads(socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--json").stdout)
     assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "on_device"]})
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_stopped_comparison_prints_what_it_has(rounds: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And exits as an interrupted training does, with a limit too."""
+    made_up_comparison(monkeypatch, 0.5, rounds)
+    result = socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--fail-slower", "2")
+    assert result.exit_code == 130
+    few = f"the others: 2.00x as slow, too few rounds for an interval over {rounds} round of new processes"
+    assert (few if rounds == 1 else "95 % interval over 5 rounds") in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("text", ["loader: {batch_size: 0}", "loader: {batch_sise: 3}", "- 3"])

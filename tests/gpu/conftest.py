@@ -14,14 +14,3 @@ def exact_products() -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     yield
     torch.set_float32_matmul_precision(before)
-
-
-@pytest.fixture(autouse=True)
-def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product and a copy of a size that the pseudo device does at once."""
-    from socialx.training.profile import measure
-    from tests.gpu.device import PSEUDO
-
-    if PSEUDO:
-        monkeypatch.setattr(measure, "MATRIX", {"cuda": 64, "cpu": 64})
-        monkeypatch.setattr(measure, "COPY_BYTES", {"cuda": 1 << 16, "cpu": 1 << 16})

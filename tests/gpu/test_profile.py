@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
-from socialx.training.profile.collector import WARMUP_STEPS, sync_sites, trace_steps
-from socialx.training.profile.measure import Lengths, measure
+from socialx.profiling import trials
+from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
+from socialx.profiling.measure import Lengths, measure
+from socialx.profiling.sections import LoaderFacts, Sync
+from socialx.profiling.trials import try_settings
 from tests.gpu.device import CUDA, PSEUDO, learner, needs_card, on_device
-from tests.profile.sections import loading
 
 pytestmark = pytest.mark.gpu
 
@@ -18,14 +21,25 @@ pytestmark = pytest.mark.gpu
 def test_the_profile_reads_the_devices_clock() -> None:
     data = on_device()
     lengths = Lengths(steps=20, warmup_steps=3, log_every_n_steps=5, trace_steps=0, trials=not PSEUDO)
-    profile = measure(learner(), data, lengths, loading("on_device", len(data)))
-    assert profile.window["clock"] == "device"
-    measured = [share for share in profile.shares.values() if share is not None]
+    profile = measure(learner(), data, lengths, LoaderFacts("on_device", len(data)))
+    assert profile.window.clock == "device"
+    measured = [share for share in asdict(profile.shares).values() if share is not None]
     assert sum(measured) == pytest.approx(1)
     assert all(share >= 0 for share in measured)
     assert profile.memory is not None
-    assert profile.memory["peak_bytes"] > 0
+    assert profile.memory.peak_bytes > 0
     assert profile.why["gpu_busy"] == "trace_steps is 0"
+
+
+def test_a_larger_batch_of_recorded_steps_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both batches are recorded before they are timed."""
+    monkeypatch.setattr(trials, "BLOCK_S", 1e-9)
+    made, example = learner(cuda_graph=True), next(on_device().selections(0))
+    (tried,) = try_settings(made, example, lambda: None)
+    assert (tried.setting, tried.value) == ("loader.batch_size", 4 * example.rows.shape[1])
+    assert tried.gain > 0
+    shapes = made._device_step._shapes.values()  # type: ignore[attr-defined]
+    assert [shape.recording is not None for shape in shapes] == [True, True]
 
 
 @needs_card
@@ -33,28 +47,28 @@ def test_the_profile_says_how_busy_the_device_was() -> None:
     # 51 batches per epoch, so that no epoch begins in the traced steps, and the loss is read in none of them.
     data = on_device(batch_size=8)
     lengths = Lengths(steps=10, warmup_steps=3, log_every_n_steps=1000, trials=False)
-    profile = measure(learner(), data, lengths, loading("on_device", len(data)))
+    profile = measure(learner(), data, lengths, LoaderFacts("on_device", len(data)))
     assert profile.gpu_busy is not None, profile.why
     shares, kernels, bubble = profile.shares, profile.kernels, profile.bubble
     assert 0 < profile.gpu_busy <= 1
     assert profile.sm_efficiency is not None, profile.why
     assert 0 < profile.sm_efficiency <= profile.gpu_busy
-    assert shares["kernel"] is not None
-    assert shares["bubble"] is not None
+    assert shares.kernel is not None
+    assert shares.bubble is not None
     assert bubble is not None
     assert kernels is not None
-    assert shares["kernel"] + shares["bubble"] == pytest.approx(shares["span"])
-    assert sum(bubble.values()) == pytest.approx(shares["bubble"])
+    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
+    assert sum(asdict(bubble).values()) == pytest.approx(shares.bubble)
     assert profile.idle is not None
-    assert shares["bubble"] - 1e-9 <= profile.idle["whole"] <= 1 - shares["kernel"] + 1e-9
-    assert profile.idle["unknown"] < 0.05
-    assert kernels["per_step"] > 0
-    assert kernels["launches_per_step"] is not None
-    assert 0 < kernels["launches_per_step"] <= 2 * kernels["per_step"]
-    assert kernels["traced_steps"] == 8
-    assert 0.5 < kernels["slowdown"] < 10
-    assert len(kernels["top"]) == 5
-    assert profile.sync == {"per_step": 0.0, "sites": []}
+    assert shares.bubble - 1e-9 <= profile.idle.whole <= 1 - shares.kernel + 1e-9
+    assert profile.idle.unknown < 0.05
+    assert kernels.per_step > 0
+    assert kernels.launches_per_step is not None
+    assert 0 < kernels.launches_per_step <= 2 * kernels.per_step
+    assert kernels.traced_steps == 8
+    assert 0.5 < kernels.slowdown < 10
+    assert len(kernels.top) == 5
+    assert profile.sync == Sync(0.0)
 
 
 @needs_card
@@ -75,11 +89,11 @@ def test_a_trace_counts_what_a_step_does() -> None:
         assert trace.kernels is not None, trace.why
         assert trace.sync is not None
         assert trace.copy is not None
-        assert trace.kernels["per_step"] >= 9
-        assert trace.kernels["top"][0]["share"] > 0.5
-        assert trace.sync["per_step"] >= 1
-        assert trace.copy["pageable"] is True
-        assert trace.copy["h2d_bytes_per_step"] == pytest.approx(4 << 20, rel=0.01)
+        assert trace.kernels.per_step >= 9
+        assert trace.kernels.top[0].share > 0.5
+        assert trace.sync.per_step >= 1
+        assert trace.copy.pageable is True
+        assert trace.copy.h2d_bytes_per_step == pytest.approx(4 << 20, rel=0.01)
         assert trace.gpu_busy is not None
         assert 0.1 < trace.gpu_busy <= 1
 
@@ -98,9 +112,9 @@ def test_a_replayed_graph_is_one_launch_of_many_kernels() -> None:
             product = product @ x
     trace = trace_steps(graph.replay, 5, CUDA)
     assert trace.kernels is not None, trace.why
-    assert trace.kernels["per_step"] >= 20
-    assert trace.kernels["launches_per_step"] is not None
-    assert 1 <= trace.kernels["launches_per_step"] <= 3  # a replay may also set seed and offset of the generator
+    assert trace.kernels.per_step >= 20
+    assert trace.kernels.launches_per_step is not None
+    assert 1 <= trace.kernels.launches_per_step <= 3  # a replay may also set seed and offset of the generator
     assert trace.span is not None
     assert sum(trace.span.values()) == pytest.approx(1)
     assert trace.span["unknown"] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,17 +17,17 @@ import torch
 
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
-from socialx.core.progress import Bar, Work
+from socialx.core.progress import Bar, Note, Work
+from socialx.profiling.measure import Training
+from socialx.profiling.profile import Gain
+from socialx.profiling.trials import mean_gain
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
 from socialx.tasks.compare import ROUNDS, Block, Side, serve, start_process
-from socialx.training.profile.measure import Training
-from socialx.training.profile.profile import Gain
-from socialx.training.profile.trials import mean_gain
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
-from tests.profile.test_fluctuation import SleepingLearner, starved
+from tests.profiling.test_fluctuation import SleepingLearner, starved
 
 GIB = 1 << 30
 
@@ -211,10 +210,36 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(comparing, "run_round", run_round)
     found = comparing.compare("data.h5", other=Settings())
     assert next(rounds, None) is None
-    assert found.gain == mean_gain([math.log(gain) for gain in gains])
+    assert found.gain == mean_gain(gains)
+    assert (found.rounds, found.interrupted) == (6, False)
     assert found.here.windows_per_s == pytest.approx(1)
     assert found.there.windows_per_s == pytest.approx(6 / sum(1 / gain for gain in gains))
     assert (found.here.input, found.there.peak_bytes) == (0.5, 3)
+
+
+@pytest.mark.parametrize("finished", [0, 1, 5])
+def test_a_stopped_comparison_keeps_its_rounds(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    gains, told = iter([2.0, 4.0, 2.0, 4.0, 2.0, 4.0][:finished]), list[str]()
+
+    def run_round(*_: object) -> tuple[Gain, list[Block], list[Block]]:
+        if (gain := next(gains, None)) is None:
+            raise KeyboardInterrupt
+        made = [block(1.0, 1.0, 0.0, 0.0, None)]
+        return Gain(gain, None, None), made, made
+
+    def listen(event: object) -> None:
+        told.extend([event.message.problem] if isinstance(event, Note) else [])
+
+    monkeypatch.setattr(comparing, "run_round", run_round)
+    if not finished:
+        with pytest.raises(KeyboardInterrupt):
+            comparing.compare("data.h5", other=Settings(), progress=listen)
+        return
+    found = comparing.compare("data.h5", other=Settings(), progress=listen)
+    assert (found.rounds, found.interrupted) == (finished, True)
+    assert (found.gain.low is None) == (finished < 5)
+    assert len(told) == finished
+    assert told[0] == "round 1 of 6: the others are 2.00x as fast"
 
 
 FILE = '[loader]\nbatch_size = 8\nmode = "sharded"\n'

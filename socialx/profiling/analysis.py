@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from socialx.training.profile.profile import Section, part
+from socialx.profiling.sections import Fluctuation
 
 PHASES = {"fetch": "input", "copy": "transfer", "compute": "span", "done": "hooks"}  # a mark opens its phase
 NAMES = tuple(PHASES)
@@ -111,17 +111,16 @@ def length_before(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np
 # Stalls that repeat
 
 
-def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
-    """Return the section ``fluctuation``: spread of the busy share (time in copies and steps), and a repeating stall.
+def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Fluctuation:
+    """Return the spread of the busy share (time in copies and steps), and a stall that repeats.
 
     causes: setting or phrase -> period in steps; the first within 10 % of the stall's period is named, else None.
     """
     bin_s = bin_seconds(parts)
     busy = np.convolve(busy_bins(parts, bin_s / HOPS), np.full(HOPS, 1 / HOPS), "valid")  # each sample is a whole bin
     low, high = (float(share) for share in np.quantile(busy, (0.05, 0.95)))
-    mean, swing_pp = float(busy.mean()), 100 * (high - low)
-    swing = part("fluctuation", bin_s=bin_s, mean=mean, p5=low, p95=high, swing_pp=swing_pp)
-    if swing_pp < SWING_PP:
+    swing = Fluctuation(bin_s, float(busy.mean()), low, high, 100 * (high - low))
+    if swing.swing_pp < SWING_PP:
         return swing
     period, strength = find_period(busy, LEAST_BINS * HOPS)
     if period is None or strength < STRENGTH:
@@ -129,7 +128,7 @@ def fluctuation(parts: Partition, causes: Mapping[str, float]) -> Section:
     period_s = period * bin_s / HOPS
     steps = period_s * len(parts.step_seconds) / parts.wall
     cause = next((name for name, every in causes.items() if abs(steps / every - 1) <= ALIKE), None)
-    return swing | {"period_s": period_s, "strength": strength, "steps_per_period": steps, "cause": cause}
+    return replace(swing, period_s=period_s, strength=strength, steps_per_period=steps, cause=cause)
 
 
 def bin_seconds(parts: Partition) -> float:

@@ -20,9 +20,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
 from socialx.core.disk import atomic_write
+from socialx.profiling.sections import Top
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace
+from socialx.profiling.trials import synchronize
 from socialx.training.clock import StepClock
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace
-from socialx.training.profile.trials import synchronize
 
 # CUPTI gets its buffers in the first step, and drops the first kernels of a later profiler in the same process.
 WARMUP_STEPS = 2
@@ -62,9 +63,7 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
     return Trace.missing(steps, f"{trace.why['kernels']} ({hint})") if trace.kernels is None and hint else trace
 
 
-def trace_operators(
-    run: Callable[[], object], steps: int, keep: Path | None = None
-) -> tuple[list[dict[str, Any]], str]:
+def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> tuple[list[Top], str]:
     """Return the longest CPU operators in ``steps`` calls of ``run``, and the reason if none; keep: trace file."""
     try:
         return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"

@@ -6,39 +6,27 @@ because traces slow steps down.
 
 from __future__ import annotations
 
-import copy
 import gc
 import itertools
 import math
 import statistics
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import Tensor
 
-from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
-from socialx.core.errors import Argument, Message, in_short
-from socialx.core.precision import Precision
+from socialx.core.errors import Argument, Message
 from socialx.core.progress import note, work
 from socialx.data.loaders import Loader, WorkerLoader
-from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
-from socialx.training.cuda_graph import WARMUP
-from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
-from socialx.training.learner import Learner
-from socialx.training.loop import epoch_examples, run_steps
-from socialx.training.profile import collector
-from socialx.training.profile.analysis import (
+from socialx.profiling import collector
+from socialx.profiling.analysis import (
     Partition,
     bin_seconds,
     busy_bins,
@@ -47,9 +35,29 @@ from socialx.training.profile.analysis import (
     outliers,
     partition,
 )
-from socialx.training.profile.profile import Profile, Section, part
-from socialx.training.profile.trace import Trace
-from socialx.training.profile.trials import step_alone, synchronize, time_call, try_settings
+from socialx.profiling.profile import Profile, Trial
+from socialx.profiling.sections import (
+    Bubble,
+    Device,
+    Host,
+    Idle,
+    LoaderFacts,
+    Memory,
+    Operators,
+    Phases,
+    StepTimes,
+    Throughput,
+    Timeline,
+    Top,
+    Window,
+)
+from socialx.profiling.trace import Trace
+from socialx.profiling.trials import synchronize, try_settings
+from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
+from socialx.training.cuda_graph import WARMUP
+from socialx.training.gpu_usage import DeviceSamples, growth, sample_device
+from socialx.training.learner import Learner
+from socialx.training.loop import epoch_examples, run_steps
 
 TRACE_STEPS = 8
 NO_STEPS = "trace_steps is 0"
@@ -59,10 +67,6 @@ MEMORY_SAMPLES = 40
 LOOK_S = 0.05  # between two of them, each of which takes some 0.02 ms
 POINTS = 600  # of a picture
 WAITED = 0.05  # share of a time from which on it counts as waiting
-CLOCK_STEPS = 500  # of the clock alone
-MATRIX = {"cuda": 8192, "cpu": 1024}
-COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
-RATE_S = 0.1  # of each measurement of a rate
 # NVML's bits for a clock that was lowered, other than for idleness or by the user (nvml.h, clocks event reasons).
 REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "power brake": 0x80}
 
@@ -82,7 +86,9 @@ class Lengths:
     max_seconds: float = math.inf
 
 
-def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, keep: Path | None = None) -> Profile:
+def measure(
+    learner: Learner, loader: Loader, lengths: Lengths, facts: LoaderFacts, keep: Path | None = None
+) -> Profile:
     """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more; return the profile.
 
     facts: the section ``loader`` as known before a step. keep: file for the trace, None for no file. The measured steps
@@ -109,9 +115,9 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clock_sections(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
-        host = {**(measured.host or {}), "cores_used": cpu_s / parts.wall, "gc": sum(collected) / parts.wall}
+        host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
         if others_s is not None and later_s is not None and learner.group.world_size == 1:
-            host["others_used"] = max(0.0, later_s - others_s) / parts.wall
+            host = replace(host, others_used=max(0.0, later_s - others_s) / parts.wall)
         measured = replace(
             measured,
             host=host,
@@ -121,12 +127,18 @@ def measure(learner: Learner, loader: Loader, lengths: Lengths, facts: Section, 
             why={"device": samples.why} if samples.why else {},
         )
         measured = _add_trace(measured, training, lengths.trace_steps, device, keep)
-    return _with_rates(measured, learner, loader, lengths.trials)
+    example = next(iter(epoch_examples(learner, loader, 0))).to(device)
+    _, lookback, sensors, *_ = example.gather().batch.inputs.shape
+    rate, tried = measured.throughput.windows_per_s, list[Trial]()
+    if lengths.trials and learner.group.world_size == 1:
+        with work("trying settings", None, "steps") as bar:
+            tried = try_settings(learner, example, bar.advance, loader.num_windows)
+    return replace(measured, throughput=Throughput(rate, rate * lookback * sensors), trials=tried)
 
 
 def _add_trace(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
     """Return the profile with a trace of ``steps`` steps, and lines that wait for the device; keep: trace file."""
-    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[dict[str, Any]](), NO_STEPS
+    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[Top](), NO_STEPS
     if device.type == "cuda":
         trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
         if steps:
@@ -134,11 +146,11 @@ def _add_trace(measured: Profile, training: Training, steps: int, device: torch.
             trace = collector.trace_steps(lambda: training.take(1, clock), steps, device, keep)
             sites = collector.sync_sites(lambda: training.take(1))
     elif steps:
-        most = CPU_TRACE_STEPS if measured.step_ms["p50"] < LONG_MS else 1
+        most = CPU_TRACE_STEPS if measured.step_ms.p50 < LONG_MS else 1
         operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
     measured = with_trace(measured, trace, sites)
     if operators:
-        return replace(measured, operators={"top": operators})
+        return replace(measured, operators=Operators(operators))
     return replace(measured, why={**measured.why, "operators": reason})
 
 
@@ -148,17 +160,17 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
     The clock decides about time, and the trace divides the phases: kernel and bubble sum to the span, and the causes of
     the bubble to the bubble.
     """
-    shares, bubble, idle, sync, kernels = dict(measured.shares), None, None, trace.sync, trace.kernels
+    shares, bubble, idle, sync, kernels = measured.shares, None, None, trace.sync, trace.kernels
     why = {key: reason for key, reason in trace.why.items() if key != "span"}
     if trace.span is not None:
         idle = _idle(shares, trace.phases)
-        bubble = {cause: shares["span"] * share for cause, share in trace.span.items()}
-        shares["kernel"] = bubble.pop("kernel")
-        shares["bubble"] = sum(bubble.values())
+        causes = {cause: shares.span * share for cause, share in trace.span.items()}
+        shares = replace(shares, kernel=causes.pop("kernel"), bubble=sum(causes.values()))
+        bubble = Bubble(**causes)
     else:
         why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble", "idle"), trace.why["span"]), **why}
     if kernels is not None and trace.wall_us is not None:
-        kernels = {**kernels, "slowdown": trace.wall_us / trace.steps / (1e6 * measured.step_s)}
+        kernels = replace(kernels, slowdown=trace.wall_us / trace.steps / (1e6 * measured.step_s))
     return replace(
         measured,
         shares=shares,
@@ -167,74 +179,29 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
         bubble=bubble,
         idle=idle,
         kernels=kernels,
-        sync=None if sync is None else {**sync, "sites": sites},
+        sync=sync and replace(sync, sites=sites),
         copy=trace.copy,
         why={**why, **measured.why},
     )
 
 
-def _idle(shares: Section, phases: Mapping[str, Mapping[str, float]]) -> Section:
-    """Return the section ``idle``, device idle time by cause, from phase shares by the clock and ``Trace.phases``."""
+def _idle(shares: Phases, phases: Mapping[str, Mapping[str, float]]) -> Idle:
+    """Return device idle time by cause, from phase shares by the clock and ``Trace.phases``."""
 
-    def window_facts(cause: str, *names: str) -> float:
-        return sum(shares[name] * phases[name][cause] for name in names if name in phases)
+    def window_share(cause: str, *names: str) -> float:
+        return sum(getattr(shares, name) * phases[name][cause] for name in names if name in phases)
 
     every = ("input", "transfer", "span", "hooks")
-    late, queued = window_facts("launch", "transfer", "span"), window_facts("queued", *every)
-    copy, unknown = window_facts("copy", *every), window_facts("unknown", *every)
-    asked = {
-        "input": window_facts("launch", "input") + window_facts("sync", "input"),
-        "sync": window_facts("sync", *every[1:]),
-        "hooks": window_facts("launch", "hooks"),
-    }
-    unasked = sum(asked.values())
-    whole = late + queued + unasked + copy + unknown
-    return part("idle", whole=whole, late=late, queued=queued, unasked=unasked, **asked, copy=copy, unknown=unknown)
-
-
-def _with_rates(measured: Profile, learner: Learner, loader: Loader, trials: bool) -> Profile:
-    """Return the profile with operations and bytes per step, the device's best rates and, on request, ``trials``."""
-    device, host, step_s = learner.precision.device, measured.host, measured.step_s
-    example = next(iter(loader.epoch(0))).to(device)
-    trials = trials and learner.group.world_size == 1 and not learner.records  # other steps, or ones to record anew
-    if trials and host and device.type == "cpu" and measured.number("loader.num_workers"):
-        host = {**host, "step_alone_s": step_alone(learner, example)}  # workers take cores from the step
-    tried = []
-    if trials:
-        with work("trying settings", None, "steps") as bar:
-            tried = try_settings(learner, example, bar.advance, loader.num_windows)
-    flops = moved = None
-    why = dict(measured.why)
-    try:
-        flops, moved = count_work(learner.model, example)
-    except (RuntimeError, TypeError, ValueError) as error:  # what cannot be counted or run on a CPU, or no memory
-        reason = f"cannot be counted: {in_short(error)}"
-        why |= dict.fromkeys(("throughput.flops_per_step", "throughput.bytes_per_step"), reason)
-    rates = None
-    try:
-        rates = machine(learner.precision)
-    except RuntimeError as error:  # its matrices and copies may find no memory beside the training's
-        why["machine"] = f"cannot be measured: {in_short(error)}"
-    rate = measured.throughput["windows_per_s"]
-    windows = rate * step_s / learner.group.world_size  # of this process
-    _, lookback, sensors, *_ = example.batch.inputs.shape
-    throughput = {
-        "windows_per_s": rate,
-        "sensor_steps_per_s": rate * lookback * sensors,
-        "flops_per_step": None if flops is None else flops * windows,
-        "bytes_per_step": None if moved is None or learner.precision.low else moved * windows,
-    }
-    clock, began = clock_for(device), time.perf_counter()
-    for _ in range(CLOCK_STEPS):
-        for name in ("fetch", "copy", "compute", "done"):
-            clock.mark(name)
-    mark_s = (time.perf_counter() - began) / CLOCK_STEPS  # of the marks of a step, by the host's time
-    overhead = {"us_per_step": 1e6 * mark_s, "share": mark_s / step_s}
-    return replace(measured, throughput=throughput, why=why, host=host, machine=rates, trials=tried, overhead=overhead)
+    late, queued = window_share("launch", "transfer", "span"), window_share("queued", *every)
+    copy, unknown = window_share("copy", *every), window_share("unknown", *every)
+    input = window_share("launch", "input") + window_share("sync", "input")
+    sync, hooks = window_share("sync", *every[1:]), window_share("launch", "hooks")
+    unasked = input + sync + hooks
+    return Idle(late + queued + unasked + copy + unknown, late, queued, unasked, input, sync, hooks, copy, unknown)
 
 
 def clock_sections(
-    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: Section
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: LoaderFacts
 ) -> Profile:
     """Return a profile with the sections that need only the clock; parts: the measured phases.
 
@@ -251,38 +218,38 @@ def clock_sections(
     bins, busy = group_means(busy_bins(parts, bin_s), POINTS)
     steps_per_point, step_ms = group_means(1e3 * parts.step_seconds, POINTS)
     causes = {  # what comes again after so many steps, the most likely first
-        "loader.num_workers": (facts["num_workers"] or 0) / batches if facts["mode"] == "workers" else 0,
-        "loader.shard_gb": (facts["batches_per_shard"] or 0) / batches,
+        "loader.num_workers": (facts.num_workers or 0) / batches if facts.mode == "workers" else 0,
+        "loader.shard_gb": (facts.batches_per_shard or 0) / batches,
         "trainer.log_every_n_steps": lengths.log_every_n_steps,
-        "the end of an epoch": facts["batches_per_epoch"] / batches,
+        "the end of an epoch": facts.batches_per_epoch / batches,
     }
     rate = loader.num_windows / len(loader) * batches / step_s
     return Profile(
-        window=part("window", steps=steps, seconds=parts.wall, warmup_steps=lengths.warmup_steps, clock=clock.kind),
-        shares=part("shares", **parts.shares),
-        step_ms=part("step_ms", p50=p50, p95=p95, p99=p99, outliers=outliers(parts.step_seconds)),
-        throughput=part("throughput", windows_per_s=rate),
+        window=Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
+        shares=Phases(**parts.shares),
+        step_ms=StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
+        throughput=Throughput(rate),
         loader=facts,
-        host=part("host", threads=torch.get_num_threads(), cores=usable_cores(), waiting=waiting),
+        host=Host(torch.get_num_threads(), usable_cores(), waiting=waiting),
         fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
-        timeline={"bin_s": bins * bin_s, "busy": busy, "steps_per_point": steps_per_point, "step_ms": step_ms},
+        timeline=Timeline(bins * bin_s, busy, steps_per_point, step_ms),
     )
 
 
-def _loader_supply(facts: Section, loader: Loader, parts: Partition, batches: int) -> Section:
+def _loader_supply(facts: LoaderFacts, loader: Loader, parts: Partition, batches: int) -> LoaderFacts:
     """Return loader ``facts`` with seconds per batch, supply and lateness from phases ``parts``; batches: per step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
-    if facts["mode"] == "sharded":
-        making /= max(1.0, facts["batches_per_shard"] or 1.0)
-    workers = max(1, facts["num_workers"] or 0)
-    late, size = None, 2 * workers * (facts["prefetch_factor"] or 1)  # steps in which the queue is emptied twice
+    if facts.mode == "sharded":
+        making /= max(1.0, facts.batches_per_shard or 1.0)
+    workers = max(1, facts.num_workers or 0)
+    late, size = None, 2 * workers * (facts.prefetch_factor or 1)  # steps in which the queue is emptied twice
     if (count := steps // size) >= 3:
         waited, taken = (
             seconds[: count * size].reshape(count, size).sum(1) for seconds in (parts.waits(), parts.step_seconds)
         )
         late = float(np.mean(waited >= WAITED * taken))
-    return {**facts, "making_s": making, "supply": workers * computing / making, "late": late}
+    return replace(facts, making_s=making, supply=workers * computing / making, late=late)
 
 
 class Training:
@@ -303,7 +270,7 @@ class Training:
     def warm_up(self, steps: int) -> None:
         """Take ``steps`` steps, or as many as fit in 3 s (at least two) on a CPU where one process compiles nothing."""
         learner = self._learner
-        brief = learner.precision.device.type == "cpu" and learner.eager and learner.group.world_size == 1
+        brief = learner.precision.device.type == "cpu" and not learner.compiles and learner.group.world_size == 1
         self.take(steps, most_s=WARM_S if brief and not learner.records else math.inf, least=LEAST_WARM)
 
     def take(
@@ -332,30 +299,24 @@ class Training:
             run_steps(self._learner, self._batches, after_step, clock)
 
 
-def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Section:
-    """Return the section ``memory``: peak bytes, and growth in bytes per step after the first tenth of the window.
+def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Memory:
+    """Return peak bytes, and growth in bytes per step after the first tenth of the window.
 
     used: bytes in use, sampled at equal distances. records: steps replay a CUDA graph, whose memory is a reserved pool.
     """
-    later, grown = used[len(used) // 10 :], {}
+    later, grown, monotone = used[len(used) // 10 :], None, None
     if len(later) >= 5:
-        grown["growth_bytes_per_step"] = growth(later) * len(used) / steps
-        grown["monotone"] = float(np.mean(np.diff(later) >= 0))
+        grown, monotone = growth(later) * len(used) / steps, float(np.mean(np.diff(later) >= 0))
     if device.type != "cuda":
-        return part("memory", peak_bytes=peak_bytes(), capacity_bytes=total_memory() or 0, **grown)
+        return Memory(peak_bytes(), total_memory() or 0, None, None, grown, monotone)
     reserved = torch.cuda.max_memory_reserved(device)
-    return part(
-        "memory",
-        peak_bytes=reserved if records else torch.cuda.max_memory_allocated(device),
-        capacity_bytes=torch.cuda.get_device_properties(device).total_memory,
-        reserved_bytes=reserved,
-        alloc_retries=torch.cuda.memory_stats(device).get("num_alloc_retries", 0),
-        **grown,
-    )
+    peak = reserved if records else torch.cuda.max_memory_allocated(device)
+    retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
+    return Memory(peak, torch.cuda.get_device_properties(device).total_memory, reserved, retries, grown, monotone)
 
 
-def device_section(samples: DeviceSamples) -> Section | None:
-    """Return the section ``device`` from NVML samples over the window, or None without samples.
+def device_section(samples: DeviceSamples) -> Device | None:
+    """Return NVML's numbers over the window, or None without samples.
 
     throttled_by: the most frequent reason for a lowered clock, if present in half of the samples, else None.
     """
@@ -363,13 +324,12 @@ def device_section(samples: DeviceSamples) -> Section | None:
         return None
     counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
     reason = max(counts, key=lambda name: counts[name])
-    return part(
-        "device",
-        utilisation_mean=samples.mean / 100,
-        utilisation_min=min(samples.utilisation) / 100,
-        utilisation_max=max(samples.utilisation) / 100,
-        sm_clock_share=sum(samples.clock) / len(samples.clock) if samples.clock else None,
-        throttled_by=reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
+    return Device(
+        samples.mean / 100,
+        min(samples.utilisation) / 100,
+        max(samples.utilisation) / 100,
+        sum(samples.clock) / len(samples.clock) if samples.clock else None,
+        reason if samples.reasons and 2 * counts[reason] >= len(samples.reasons) else None,
     )
 
 
@@ -411,65 +371,3 @@ def first_batches(loader: Loader, count: int, device: torch.device) -> float:
         seconds.append(moment - began)
         began = moment
     return statistics.median(seconds[1:])
-
-
-# What a step computes and moves, and what this device does at best: counted and measured, not looked up
-
-
-def count_work(model: nn.Module, example: TrainingBatch) -> tuple[float, float]:
-    """Return operations and bytes in a forward and a backward pass over a window, counted on the CPU in float32.
-
-    A multiplication and an addition are two operations (torch's FlopCounterMode, matrix products alone). Bytes are all
-    reads and writes by operators except views, as if caches were absent. An LSTM counts as separate matrix products.
-    """
-    from torch.utils.flop_counter import FlopCounterMode  # it imports triton, which takes 0.2 s
-
-    device = torch.device("cpu")
-    batch = Batch(*(tensor[:1].to(device) for tensor in example.batch))
-    counted = copy.deepcopy(model).to(device)
-    with (
-        warnings.catch_warnings(action="ignore"),  # of flags on builds without Intel GPUs
-        torch.random.fork_rng(devices=[]),
-        torch.backends.mkldnn.flags(enabled=False),
-        FlopCounterMode(display=False) as flops,
-        _Bytes() as moved,
-    ):
-        counted(batch).sum().backward()
-    return float(flops.get_total_flops()), float(moved.total)
-
-
-class _Bytes(TorchDispatchMode):
-    """A counter for bytes of tensors that operators read and write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            self.total += sum(
-                tensor.nbytes for tensor in tree_leaves((args, kwargs, result)) if isinstance(tensor, Tensor)
-            )
-        return result
-
-
-def machine(precision: Precision) -> dict[str, float]:
-    """Return the device's best rates: operations/s in a large matrix product in the training type, bytes/s copied."""
-    device, dtype = precision.device, precision.low or torch.float32
-    size, count = MATRIX[device.type], COPY_BYTES[device.type]
-    some = torch.randn(size, size, dtype=dtype, device=device)
-    product = torch.empty_like(some)
-    flops = 2 * size**3 / _best(lambda: torch.mm(some, some, out=product), device)
-    source = torch.zeros(count, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    moved = 2 * count / _best(lambda: target.copy_(source), device)
-    return {"matmul_flops_per_s": flops, "copy_bytes_per_s": moved}
-
-
-def _best(run: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of the quickest call to ``run``, out of at least four calls and RATE_S seconds."""
-    seconds: list[float] = []
-    while len(seconds) < 4 or sum(seconds) < RATE_S:
-        seconds.append(time_call(run, device))
-    return min(seconds)

@@ -17,14 +17,13 @@ from socialx.core.batch import Batch
 from socialx.data.loaders import Loading, WindowOrder, WorkerLoader
 from socialx.data.series import Series
 from socialx.data.source import Arrays
+from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
+from socialx.profiling.measure import Lengths, clock_sections, measure
+from socialx.profiling.rules import with_findings
+from socialx.profiling.sections import Fluctuation, LoaderFacts
 from socialx.training.clock import HostClock
 from socialx.training.learner import Learner
-from socialx.training.profile.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
-from socialx.training.profile.measure import Lengths, clock_sections, measure
-from socialx.training.profile.profile import Section
-from socialx.training.profile.rules import with_findings
 from tests.networks import CPU, forecaster, learner, loader, speeds
-from tests.profile.sections import loading
 
 PHASES = ("fetch", "copy", "compute", "done")
 STEP_S = 0.05
@@ -68,8 +67,8 @@ def test_nearly_every_stall_that_repeats_is_found(period_s: float, duty: float, 
     right = 0
     for seed in range(40):
         found = fluctuation(square(period_s, duty, 30.0, jitter, seed), {})
-        assert found["swing_pp"] >= 90
-        right += found["period_s"] is not None and abs(found["period_s"] / period_s - 1) <= 0.1
+        assert found.swing_pp >= 90
+        right += found.period_s is not None and abs(found.period_s / period_s - 1) <= 0.1
     assert right >= 36
 
 
@@ -90,8 +89,8 @@ def test_a_period_of_few_bins_is_not_taken_twice(workers: int, bins: float) -> N
     step = (0.0, 0.0, 0.1, 0.0)
     first = (0.1 * (bins - workers), *step[1:])
     found = fluctuation(parts_of([first, *[step] * (workers - 1)] * 60), {"loader.num_workers": workers})
-    assert found["period_s"] == pytest.approx(0.1 * bins, rel=0.1)
-    assert found["cause"] == "loader.num_workers"
+    assert found.period_s == pytest.approx(0.1 * bins, rel=0.1)
+    assert found.cause == "loader.num_workers"
 
 
 def noise(random: np.random.Generator) -> np.ndarray:
@@ -132,14 +131,14 @@ def steady(random: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("signal", [noise, wandering, bursts, ramp, one_stall, steady], ids=lambda each: each.__name__)
 def test_what_does_not_repeat_has_no_period(signal: Callable[[np.random.Generator], np.ndarray]) -> None:
     found = [fluctuation(of_signal(signal(np.random.default_rng(seed))), {}) for seed in range(200)]
-    assert sum(each["period_s"] is not None for each in found) <= 5
+    assert sum(each.period_s is not None for each in found) <= 5
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 def test_few_steps_have_no_period(count: int) -> None:
     found = fluctuation(parts_of([(0.5, 0.0, 0.5, 0.0)] * count), {"anything": 1.0})
-    assert (found["period_s"], found["strength"], found["steps_per_period"], found["cause"]) == (None, None, None, None)
-    assert found["mean"] == pytest.approx(0.5)
+    assert (found.period_s, found.strength, found.steps_per_period, found.cause) == (None, None, None, None)
+    assert found.mean == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("signal", [[], [0.5], [0.0] * 50, [1.0] * 50, [0.0, 1.0], [0.0, 1.0] * 4])
@@ -173,7 +172,7 @@ def test_busy_bins_are_what_counting_gives(steps: list[tuple[float, ...]], bin_s
 @pytest.mark.parametrize("step_s", [1e-4, 1e-3, 5e-3])
 def test_a_window_shorter_than_a_bin_is_as_busy_as_it_was(step_s: float) -> None:
     found = fluctuation(parts_of([(0.4 * step_s, 0.0, 0.5 * step_s, 0.1 * step_s)] * 3), {})
-    assert found["mean"] == pytest.approx(0.5, abs=0.01)
+    assert found.mean == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -208,12 +207,12 @@ def test_bins_hold_the_median_step_and_are_not_too_many(step_s: float, steps: in
 def test_the_cause_has_as_many_steps_as_a_period(every: dict[str, float], cause: str | None) -> None:
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
     found = fluctuation(parts_of([stall, *[step] * 7] * 20), every)
-    assert found["period_s"] == pytest.approx(1.6, rel=0.02)
-    assert found["steps_per_period"] == pytest.approx(8, rel=0.02)
-    assert found["cause"] == cause
+    assert found.period_s == pytest.approx(1.6, rel=0.02)
+    assert found.steps_per_period == pytest.approx(8, rel=0.02)
+    assert found.cause == cause
 
 
-def profiled(parts: Partition, facts: Section, every: int = 50, batches: int = 1) -> Section:
+def profiled(parts: Partition, facts: LoaderFacts, every: int = 50, batches: int = 1) -> Fluctuation:
     """What a profile says of these steps."""
     made = clock_sections(HostClock(), parts, loader(), batches, Lengths(9, 0, every), facts)
     return made.fluctuation
@@ -229,21 +228,21 @@ class Marked(HostClock):
 @pytest.mark.parametrize(
     ("facts", "every", "batches", "cause"),
     [
-        (loading("workers", 1000, num_workers=8), 50, 1, "loader.num_workers"),
-        (loading("workers", 1000, num_workers=16), 50, 2, "loader.num_workers"),
-        (loading("sharded", 1000, batches_per_shard=8.2), 50, 1, "loader.shard_gb"),
-        (loading("on_device", 1000), 8, 1, "trainer.log_every_n_steps"),
-        (loading("on_device", 8), 50, 1, "the end of an epoch"),
-        (loading("on_device", 16), 50, 2, "the end of an epoch"),
-        (loading("on_device", 1000, num_workers=8), 50, 1, None),
+        (LoaderFacts("workers", 1000, num_workers=8), 50, 1, "loader.num_workers"),
+        (LoaderFacts("workers", 1000, num_workers=16), 50, 2, "loader.num_workers"),
+        (LoaderFacts("sharded", 1000, batches_per_shard=8.2), 50, 1, "loader.shard_gb"),
+        (LoaderFacts("on_device", 1000), 8, 1, "trainer.log_every_n_steps"),
+        (LoaderFacts("on_device", 8), 50, 1, "the end of an epoch"),
+        (LoaderFacts("on_device", 16), 50, 2, "the end of an epoch"),
+        (LoaderFacts("on_device", 1000, num_workers=8), 50, 1, None),
     ],
 )
 def test_the_setting_that_has_the_period_is_named(
-    facts: Section, every: int, batches: int, cause: str | None, monkeypatch: pytest.MonkeyPatch
+    facts: LoaderFacts, every: int, batches: int, cause: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.HostClock", Marked)
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
-    assert profiled(parts_of([stall, *[step] * 7] * 20), facts, every, batches)["cause"] == cause
+    assert profiled(parts_of([stall, *[step] * 7] * 20), facts, every, batches).cause == cause
 
 
 # With real workers
@@ -283,18 +282,18 @@ def starved() -> WorkerLoader:
 @pytest.mark.slow
 def test_workers_in_lock_step_are_found_by_their_number() -> None:
     made_of = starved()
-    facts = loading("workers", len(made_of), WORKERS, 2, series_bytes=1 << 20, free_bytes=1 << 30)
+    facts = LoaderFacts("workers", len(made_of), WORKERS, 2, series_bytes=1 << 20, free_bytes=1 << 30)
     lengths = Lengths(40, 8, 1000, trace_steps=0, trials=False)
     profile = with_findings(measure(learner(forecaster(3, social=0), SleepingLearner), made_of, lengths, facts))
     found = profile.fluctuation
-    cycle = WORKERS * profile.window["seconds"] / profile.window["steps"]  # 0.5 s, and more on a machine that is busy
-    assert found["period_s"] == pytest.approx(cycle, rel=0.1)
-    assert 0.9 * MAKING_S < found["period_s"] < 2 * MAKING_S
-    assert found["steps_per_period"] == pytest.approx(WORKERS, rel=0.1)
-    assert found["cause"] == "loader.num_workers"
-    assert profile.shares["input"] > 0.5
-    assert profile.loader["making_s"] > 0.95 * MAKING_S
-    assert profile.loader["supply"] < 1.1
+    cycle = WORKERS * profile.window.seconds / profile.window.steps  # 0.5 s, and more on a machine that is busy
+    assert found.period_s == pytest.approx(cycle, rel=0.1)
+    assert 0.9 * MAKING_S < found.period_s < 2 * MAKING_S
+    assert found.steps_per_period == pytest.approx(WORKERS, rel=0.1)
+    assert found.cause == "loader.num_workers"
+    assert profile.shares.input > 0.5
+    assert profile.loader.making_s > 0.95 * MAKING_S
+    assert profile.loader.supply < 1.1
     assert profile.verdict == "INPUT-BOUND"
-    assert profile.findings[0].rule == "loader.undersupplied"
+    assert profile.findings[0].rule == "loader.late"
     assert {finding.rule for finding in profile.findings} >= {"fluctuation.periodic"}

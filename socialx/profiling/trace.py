@@ -18,12 +18,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from socialx.training.profile.analysis import PHASES, length_before
+from socialx.profiling.analysis import PHASES, length_before
+from socialx.profiling.sections import Copy, Kernels, Sync, Top
 
 WINDOW = "socialx.window"
 MARK = "socialx.mark."
@@ -78,9 +79,9 @@ class Trace:
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
-    kernels: dict[str, Any] | None = None
-    sync: dict[str, Any] | None = None
-    copy: dict[str, Any] | None = None
+    kernels: Kernels | None = None
+    sync: Sync | None = None
+    copy: Copy | None = None
     why: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -265,9 +266,10 @@ def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: 
 
 def _kernels(
     kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
-) -> dict[str, Any]:
+) -> Kernels:
     """Return the section ``kernels``, per step; unmeasured numbers are None with the reason added to ``why``."""
     durations = [e.end - e.begin for e in kernels]
+    calls_us = list(zip((e.name for e in kernels), durations, strict=True))
     launches = None
     if calls:
         ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
@@ -275,62 +277,53 @@ def _kernels(
         launches = len(launching) / steps
     else:
         why["kernels.launches_per_step"] = "the trace has no CUDA call"
-    top = _longest(list(zip((e.name for e in kernels), durations, strict=True)), steps, 5)
-    return {
-        "top": [{**entry, "name": short_name(entry["name"])} for entry in top],
-        "per_step": len(kernels) / steps,
-        "us_p50": float(np.median(durations)),
-        "tiny_share": sum(us for us in durations if us < TINY_US) / sum(durations),
-        "launches_per_step": launches,
-        "traced_steps": steps,
-        "slowdown": None,
-    }
+    return Kernels(
+        per_step=len(kernels) / steps,
+        us_p50=float(np.median(durations)),
+        tiny_share=sum(us for us in durations if us < TINY_US) / sum(durations),
+        launches_per_step=launches,
+        traced_steps=steps,
+        top=[replace(entry, name=short_name(entry.name)) for entry in _longest(calls_us, steps, 5)],
+    )
 
 
-def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[dict[str, Any]]:
-    """Return the ``most`` names with the most time in (name, us) pairs: share of all, us and calls per step."""
+def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[Top]:
+    """Return the ``most`` names with the most time in (name, us) pairs."""
     by_name: dict[str, list[float]] = defaultdict(list)
     for name, us in calls:
         by_name[name].append(us)
     total = sum(us for _, us in calls)
     largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:most]
-    return [
-        {"name": name, "share": sum(us) / total, "us_per_step": sum(us) / steps, "per_step": len(us) / steps}
-        for name, us in largest
-    ]
+    return [Top(name, sum(us) / total, sum(us) / steps, len(us) / steps) for name, us in largest]
 
 
-def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any] | None:
+def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> Sync | None:
     if not calls:
         why["sync"] = "the trace has no CUDA call"
         return None
-    return {"per_step": len(waits) / steps, "sites": []}
+    return Sync(len(waits) / steps)
 
 
-def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> dict[str, Any]:
+def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:
     """Return the section ``copy``, from host to device; unmeasured facts are None with the reason added to ``why``."""
     copies = [e for e in work if e.cat == "gpu_memcpy" and "HtoD" in e.name]
     if not copies:
         why["copy.pageable"] = "nothing was copied from the host in the traced steps"
-        return {"h2d_bytes_per_step": 0.0, "pageable": None}
+        return Copy(0.0, None)
     sizes = [e.args["bytes"] for e in copies if "bytes" in e.args]
     sources = {source[1] for e in copies if (source := re.search(r"\((\w+) ->", e.name))}
-    size = pageable = None
+    told = bool(sources) and sources <= {"Pageable", "Pinned"}
     if len(sizes) < len(copies):
         why["copy.h2d_bytes_per_step"] = "the trace has copies without a size"
-    else:
-        size = sum(sizes) / steps
-    if sources and sources <= {"Pageable", "Pinned"}:
-        pageable = "Pageable" in sources
-    else:
+    if not told:
         why["copy.pageable"] = "the trace does not say where the copies came from"
-    return {"h2d_bytes_per_step": size, "pageable": pageable}
+    return Copy(sum(sizes) / steps if len(sizes) == len(copies) else None, "Pageable" in sources if told else None)
 
 
-def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[dict[str, Any]]:
+def read_operators(events: Iterable[Mapping[str, Any]], steps: int) -> list[Top]:
     """Return the CPU operators with the most time of their own, called operators excluded; [] without any.
 
-    events: ``traceEvents`` in a Chrome trace over ``steps`` steps. An entry: name, share, us and calls per step.
+    events: ``traceEvents`` in a Chrome trace over ``steps`` steps.
     """
     kept = [Event.parse(event) for event in events if event.get("cat") in ("cpu_op", OURS) and "dur" in event]
     begin = max((e.begin for e in kept if e.name == WINDOW), default=0.0)

@@ -9,10 +9,10 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity
 
 from socialx.core.errors import SettingsError
+from socialx.profiling import collector
+from socialx.profiling.measure import Lengths, measure, with_trace
+from socialx.profiling.profile import Profile, missed_limits, number_names, parse_limits
+from socialx.profiling.sections import LoaderFacts, Phases, Sync, Throughput, Top, Window
+from socialx.profiling.trace import MARK, WINDOW, Trace, read_operators, read_trace, short_name
 from socialx.training.loop import run_steps
-from socialx.training.profile import collector
-from socialx.training.profile.measure import Lengths, measure, with_trace
-from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, missed_limits, parse_limits, part
-from socialx.training.profile.trace import MARK, WINDOW, Trace, read_operators, read_trace, short_name
 from tests.networks import CPU, learner, loader
-from tests.profile.sections import loading, section
-from tests.profile.test_fluctuation import parts_of
+from tests.profiling.test_fluctuation import parts_of
 
 Json = dict[str, Any]
 GPU = torch.device("cuda", 0)
@@ -81,16 +81,13 @@ def test_a_step_of_known_truth() -> None:
     assert trace.sm_efficiency == pytest.approx((20 + 20 / 2 + 20) / 100)
     # 0-10 waits for the launch at 0, 30-40 has its kernel queued since 2, 60-80 is launched at 70
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.2, "launch": 0.2})
-    assert trace.kernels["per_step"] == 1.5
-    assert trace.kernels["us_p50"] == 20
-    assert trace.kernels["tiny_share"] == 0
-    assert trace.kernels["launches_per_step"] == 1.5
-    assert [tuple(top.values()) for top in trace.kernels["top"]] == [
-        ("k", pytest.approx(2 / 3), 20, 1),
-        ("last", pytest.approx(1 / 3), 10, 0.5),
-    ]
-    assert trace.sync["per_step"] == 0.0
-    assert trace.copy["h2d_bytes_per_step"] == 0.0
+    assert trace.kernels.per_step == 1.5
+    assert trace.kernels.us_p50 == 20
+    assert trace.kernels.tiny_share == 0
+    assert trace.kernels.launches_per_step == 1.5
+    assert trace.kernels.top == [Top("k", pytest.approx(2 / 3), 20, 1), Top("last", pytest.approx(1 / 3), 10, 0.5)]
+    assert trace.sync.per_step == 0.0
+    assert trace.copy.h2d_bytes_per_step == 0.0
     assert set(trace.why) == {"copy.pageable"}
 
 
@@ -126,7 +123,7 @@ GAP = [call(0, 2, 1), kernel(0, 30, 1), call(60, 5, 2), kernel(70, 30, 2)]
 def test_a_gap_is_the_waits_that_was_under_way_or_the_launchs(events: list[Json], cause: str) -> None:
     trace = read_trace(events, 1, SMS)
     assert causes(trace) == pytest.approx({"kernel": 0.6, cause: 0.4})
-    assert trace.sync["per_step"] == sum(each["name"] in SYNCS for each in events)
+    assert trace.sync.per_step == sum(each["name"] in SYNCS for each in events)
 
 
 def replay(*extra: Json) -> Trace:
@@ -138,13 +135,13 @@ def replay(*extra: Json) -> Trace:
 def test_the_kernels_of_a_replayed_graph_have_one_launch() -> None:
     trace = replay(call(0, 15, 7, "cudaGraphLaunch"))
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.4})
-    assert trace.kernels["launches_per_step"] == 1
+    assert trace.kernels.launches_per_step == 1
 
 
 def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
     trace = replay()
     assert causes(trace) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
-    assert trace.kernels["launches_per_step"] is None
+    assert trace.kernels.launches_per_step is None
     assert trace.sync is None
     reason = "the trace has no CUDA call"
     assert {key for key, why in trace.why.items() if why == reason} == {"sync", "kernels.launches_per_step"}
@@ -152,7 +149,7 @@ def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
 
 def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
     def waits(*events: Json) -> float:
-        return read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS).sync["per_step"]
+        return read_trace([window(0, 100), kernel(0, 50, 1), call(0, 2, 1), *events], 1, SMS).sync.per_step
 
     out = copy(50, 2, "Memcpy DtoH (Device -> Pageable)", 2)
     assert waits(out, call(5, 50, 2, "cudaMemcpyAsync"), call(56, 1, 3, SYNCS[0])) == 1
@@ -166,15 +163,15 @@ def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
     inner = event("cuda_driver", "cuLaunchKernelEx", 0.5, 1, correlation=99)
     triton = event("cuda_driver", "cuLaunchKernel", 20, 1, correlation=4)
     trace = read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS)
-    assert trace.kernels["launches_per_step"] == 4
+    assert trace.kernels.launches_per_step == 4
 
 
 @pytest.mark.parametrize(("source", "pageable"), [("Pageable", True), ("Pinned", False), ("Unknown", None)])
 def test_copies_from_the_host(source: str, pageable: bool | None) -> None:
     copies = [copy(at, 2, f"Memcpy HtoD ({source} -> Device)", size=3000) for at in (31, 34)]
     trace = read_trace([*STEP, *copies, copy(37, 1, "Memcpy DtoD (Device -> Device)")], 2, SMS)
-    assert trace.copy["h2d_bytes_per_step"] == 3000
-    assert trace.copy["pageable"] is pageable
+    assert trace.copy.h2d_bytes_per_step == 3000
+    assert trace.copy.pageable is pageable
     assert ("copy.pageable" in trace.why) == (pageable is None)
 
 
@@ -191,7 +188,7 @@ def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
     copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
     unsized = read_trace([*STEP, *copies], 1, SMS).copy
-    assert unsized["h2d_bytes_per_step"] is None
+    assert unsized.h2d_bytes_per_step is None
     nothing = read_trace([*STEP, mark(0, "fetch"), mark(95, "compute"), mark(95, "done")], 1, SMS)
     assert nothing.span is None
     assert nothing.why["span"] == "the trace has no training step"
@@ -353,13 +350,13 @@ def test_an_operator_counts_without_those_that_it_calls() -> None:
         steps=2,
     )
     # linear 35 + 2, t 5, addmm 40 + 50, copy_ 20 + 30 us
-    assert {each["name"]: (each["us_per_step"], each["per_step"]) for each in found} == {
+    assert {each.name: (each.us_per_step, each.per_step) for each in found} == {
         "addmm": (45, 1),
         "copy_": (25, 1),
         "linear": (18.5, 1),
         "t": (2.5, 0.5),
     }
-    assert [each["share"] for each in found] == pytest.approx([90 / 182, 50 / 182, 37 / 182, 5 / 182])
+    assert [each.share for each in found] == pytest.approx([90 / 182, 50 / 182, 37 / 182, 5 / 182])
 
 
 @pytest.mark.parametrize("events", [[], [window(0, 9)], [operator("zero", 1, 0)], [{"ph": "M", "name": "process"}]])
@@ -372,8 +369,8 @@ def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: P
     kept = [tmp_path / "trace.json.gz", tmp_path / "trace.json"]
     for path in kept:
         found, _ = collector.trace_operators(lambda: run_steps(made, batches, lambda *_: True), 1, path)
-        assert any("mm" in each["name"] for each in found)
-        shares = [each["share"] for each in found]
+        assert any("mm" in each.name for each in found)
+        shares = [each.share for each in found]
         assert sum(shares) <= 1 + 1e-9
         assert shares == sorted(shares, reverse=True)
     contents = [gzip.decompress(kept[0].read_bytes()), kept[1].read_bytes()]
@@ -387,27 +384,27 @@ def test_the_operators_of_real_steps_are_found_and_the_trace_is_kept(tmp_path: P
 @cache
 def measured() -> Profile:
     """Two steps on this CPU, under the clock alone."""
-    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), loading("on_device", 3))
+    return measure(learner(), loader(batch_size=200), Lengths(2, 0, 9, 0, trials=False), LoaderFacts("on_device", 3))
 
 
 def profile(events: list[Json], sites: list[str]) -> Profile:
     """A measured profile of one step: input 20, transfer 0, span 60, hooks 0 us, with what a trace adds."""
     parts = parts_of([(20e-6, 0.0, 60e-6, 0.0)])
-    window = section("window", 1, parts.wall, 0, "host")
-    clock = replace(measured(), window=window, shares=part("shares", **parts.shares), operators=None, why={})
+    window = Window(1, parts.wall, 0, "host")
+    clock = replace(measured(), window=window, shares=Phases(**parts.shares), operators=None, why={})
     return with_trace(clock, read_trace(events, 1, SMS), sites)
 
 
 def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
     made = profile(STEP, [])
     shares = made.shares
-    assert shares["kernel"] == pytest.approx(0.75 * 0.6)
-    assert shares["kernel"] + shares["bubble"] == pytest.approx(shares["span"])
-    assert sum(share for name, share in shares.items() if name != "span") == pytest.approx(1)
-    assert sum(made.bubble.values()) == pytest.approx(shares["bubble"])
+    assert shares.kernel == pytest.approx(0.75 * 0.6)
+    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
+    assert sum(share for name, share in asdict(shares).items() if name != "span") == pytest.approx(1)
+    assert sum(asdict(made.bubble).values()) == pytest.approx(shares.bubble)
     assert made.gpu_busy == pytest.approx(0.6)
-    assert made.kernels["slowdown"] == pytest.approx(100 / 80)
-    assert made.sync == section("sync", per_step=0.0, sites=[])
+    assert made.kernels.slowdown == pytest.approx(100 / 80)
+    assert made.sync == Sync(0.0)
     assert set(made.why) == {"copy.pageable"}
 
 
@@ -419,15 +416,15 @@ SLOW_HOST = [
     *(call(14, 1, 1), call(16, 1, 2), call(70, 1, 3), call(155, 1, 4)),
     *(kernel(20, 20, 1), kernel(45, 15, 2), kernel(80, 20, 3), kernel(160, 30, 4)),
 ]
-SHARES = section("shares", 60 / 200, 4 / 200, 126 / 200, 10 / 200)  # what a clock says of them
+SHARES = Phases(60 / 200, 4 / 200, 126 / 200, 10 / 200)  # what a clock says of them
 
 
-def idle_us(events: list[Json], shares: Section = SHARES) -> dict[str, float]:
+def idle_us(events: list[Json], shares: Phases = SHARES) -> dict[str, float]:
     """Microseconds of 200 without a kernel, those that are not 0."""
     idle = with_trace(replace(measured(), shares=shares), read_trace(events, 2, SMS), []).idle
-    assert sum(idle[name] for name in ("late", "queued", "unasked", "copy", "unknown")) == pytest.approx(idle["whole"])
-    assert idle["input"] + idle["sync"] + idle["hooks"] == pytest.approx(idle["unasked"])
-    return {name: pytest.approx(200 * share) for name, share in idle.items() if share > 1e-9}
+    assert idle.late + idle.queued + idle.unasked + idle.copy + idle.unknown == pytest.approx(idle.whole)
+    assert idle.input + idle.sync + idle.hooks == pytest.approx(idle.unasked)
+    return {name: pytest.approx(200 * share) for name, share in asdict(idle).items() if share > 1e-9}
 
 
 def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None:
@@ -439,7 +436,7 @@ def test_the_time_without_a_kernel_is_the_hosts_the_devices_or_nobodys() -> None
         **{"input": 10 + 40 + 10, "sync": 10 + 10},
     }
     # Scaled by the clock: all of the input was idle, and of the span's 126 us 8 + 20 late, 5 queued and 8 waited for.
-    assert idle_us([*SLOW_HOST, wait], section("shares", 0.37, 0.0, 0.63, 0.0)) == {
+    assert idle_us([*SLOW_HOST, wait], Phases(0.37, 0.0, 0.63, 0.0)) == {
         **{"whole": 74 + 41, "late": 28, "queued": 5, "unasked": 74 + 8, "input": 74, "sync": 8}
     }
     # Without the wait the host was busy between the steps, and launched late what came then.
@@ -453,7 +450,7 @@ def test_a_graph_has_nothing_late_and_copies_are_no_kernels() -> None:
     nodes = [kernel(at, 20, 7) for at in (20, 50, 80)]
     copied = copy(170, 20, "Memcpy HtoD (Pinned -> Device)", 9)
     marks = [mark(0, "compute"), mark(2, "done")]
-    whole = section("shares", 0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
+    whole = Phases(0.0, 0.0, 0.5, 0.5)  # the span ends with the last kernel, at 100
     events = [window(0, 200), *marks, *nodes, copied, call(0, 1, 7, "cudaGraphLaunch"), call(150, 1, 9)]
     assert idle_us(events, whole) == {"whole": 140, "queued": 40, "unasked": 80, "hooks": 80, "copy": 20}
 
@@ -469,7 +466,7 @@ def test_a_missing_trace_leaves_the_span_whole() -> None:
 
 
 def test_requirements_are_met_or_said() -> None:
-    made = replace(profile(STEP, []), throughput=section("throughput", 123.456))
+    made = replace(profile(STEP, []), throughput=Throughput(123.456))
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
     assert missed_limits(made, parse_limits(text)) == []
     lines = missed_limits(made, parse_limits("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
@@ -490,18 +487,23 @@ def test_what_was_not_measured_is_not_met() -> None:
 
 def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
     """In a profile with a number in every place for one, and in one of a CPU."""
-    parts = {name: part(name, **dict.fromkeys(keys.split(), 0.5)) if keys else 7 for name, keys in NUMBERS.items()}
-    del parts["ms_per_step"]
-    made = Profile(**parts)
-    for name in NAMES:
+    parts: dict[str, Any] = dict.fromkeys(("gpu_busy", "sm_efficiency", "recompiles"), 7)
+    for name, hint in get_type_hints(Profile).items():
+        kind, *_ = get_args(hint) or (hint,)
+        if is_dataclass(kind):
+            parts[name] = kind(**dict.fromkeys((each.name for each in fields(kind)), 0.5))
+    made, names = Profile(**parts), number_names()
+    assert len(names) == len(set(names)) > 60
+    assert not {"loader", "loader.mode", "copy.pageable", "timeline.busy", "findings", "environment"} & set(names)
+    for name in names:
         value: Any = made.as_dict()
         for key in name.split("."):
             value = value[key]
         assert value == made.value(name) == (500 if name.startswith("ms_per_step") else 0.5 if "." in name else 7)
         assert missed_limits(made, parse_limits(f"{name}>={value},{name}<={value}")) == []
         assert len(missed_limits(made, parse_limits(f"{name}>={value + 1},{name}<={value / 2}"))) == 2
-    lines = missed_limits(measured(), parse_limits(",".join(f"{name}<=0" for name in NAMES)))
-    assert {name for name in NAMES if measured().value(name) is None} <= {line.where for line in lines}
+    lines = missed_limits(measured(), parse_limits(",".join(f"{name}<=0" for name in names)))
+    assert {name for name in names if measured().value(name) is None} <= {line.where for line in lines}
     assert [line.where for line in lines if "(None)" in str(line)] == []
 
 

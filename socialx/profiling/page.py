@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
 from socialx.drawing.terminal import DASH, is_known, number, percent
-from socialx.training.profile.profile import WORTH, Profile
-from socialx.training.profile.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
+from socialx.profiling.profile import Profile
+from socialx.profiling.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "profile_page.css", folder=FOLDER)
-US = "\u00b5s"
 COLOUR_NUMBERS = {"span": 1, "kernel": 1, "bubble": 2, "input": 3, "transfer": 4, "hooks": 5}
 
 
@@ -55,11 +54,11 @@ class ProfileView:
     def window_facts(self) -> list[str]:
         """Return texts for the measured steps, the clock, the device, the precision and torch."""
         window, about = self.profile.window, self.profile.environment
-        steps = f"{window['steps']:,} steps in {number(window['seconds'], unit=' s')}"
-        steps += f" after {window['warmup_steps']:,} warm-up steps"
+        steps = f"{window.steps:,} steps in {number(window.seconds, unit=' s')}"
+        steps += f" after {window.warmup_steps:,} warm-up steps"
         torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
         where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(fact) for fact in (steps, f"{window['clock']} clock", *where) if fact]
+        return [str(fact) for fact in (steps, f"{window.clock} clock", *where) if fact]
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.
@@ -82,20 +81,20 @@ class ProfileView:
     def busy(self) -> Chart | None:
         """Return a chart with the busy share per bin, and the period in words, or None for a flat share."""
         line, seen = self.profile.timeline, self.profile.fluctuation
-        if line is None or not line["busy"] or seen is None or seen["swing_pp"] < FLAT_PP:
+        if not line.busy or seen.swing_pp < FLAT_PP:
             return None
-        mean, low, high = (percent(seen[name]) for name in ("mean", "p5", "p95"))
-        below = [f"Mean {mean}; nine of ten parts of {number(seen['bin_s'], unit=' s')} are between {low} and {high}."]
-        if is_known(seen["period_s"]):
-            steps = number(seen["steps_per_period"], unit=" steps") if is_known(seen["steps_per_period"]) else None
-            parts = (number(seen["period_s"], unit=" s"), steps, seen["cause"])
+        mean, low, high = map(percent, (seen.mean, seen.p5, seen.p95))
+        below = [f"Mean {mean}; nine of ten parts of {number(seen.bin_s, unit=' s')} are between {low} and {high}."]
+        if is_known(seen.period_s):
+            steps = number(seen.steps_per_period, unit=" steps") if is_known(seen.steps_per_period) else None
+            parts = (number(seen.period_s, unit=" s"), steps, seen.cause)
             below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
-        bin_s = number(line["bin_s"], unit=" s")
+        bin_s = number(line.bin_s, unit=" s")
         remark = f"Share of each {bin_s} in which a copy or a training step was under way, computing or waiting."
 
         def draw(axes: Axes) -> None:
-            shares = 100 * np.array(line["busy"], float)
-            seconds = line["bin_s"] * np.arange(len(shares) + 1)
+            shares = 100 * np.array(line.busy, float)
+            seconds = line.bin_s * np.arange(len(shares) + 1)
             shares = np.nan_to_num(np.append(shares, shares[-1]))
             axes.fill_between(seconds, shares, step="post", facecolor=COLOURS["Area"], edgecolor=COLOURS["C1"])
             axes.set(title="%", xlabel="seconds", xlim=(0, seconds[-1]), ylim=(0, 102), yticks=(0, 50, 100))
@@ -105,69 +104,49 @@ class ProfileView:
     def steps(self) -> Chart:
         """Return a chart with a point per step time, and lines at the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
-        p50, p95, p99 = (number(times[name], unit=f"{NBSP}ms") for name in ("p50", "p95", "p99"))
+        p50, p95, p99 = (number(ms, unit=f"{NBSP}ms") for ms in (times.p50, times.p95, times.p99))
         remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
-        if line and any(map(is_known, line["step_ms"])):
+        if any(map(is_known, line.step_ms)):
             remark += " The solid line is at the half, the dashed line at 95%."
-            ms = np.array(line["step_ms"], float)
-            places = line["steps_per_point"] * np.arange(len(ms))
+            ms = np.array(line.step_ms, float)
+            places = line.steps_per_point * np.arange(len(ms))
 
             def draw(axes: Axes) -> None:
                 axes.plot(places, ms, marker="o", markersize=4, linestyle="none", color=COLOURS["C1"])
-                for value, style in ((times["p50"], "solid"), (times["p95"], "dashed")):
+                for value, style in ((times.p50, "solid"), (times.p95, "dashed")):
                     axes.axhline(value, color=COLOURS["Soft"], linestyle=style, linewidth=1, zorder=1)
-                top = 1.05 * max(times["p95"], float(np.nanmax(ms)))
+                top = 1.05 * max(times.p95, float(np.nanmax(ms)))
                 axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
 
             picture = inline("Step times", remark, draw)
-        slowest = ", ".join(map(str, times["outliers"] or ()))
+        slowest = ", ".join(map(str, times.outliers))
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
     def rates(self) -> list[tuple[str, str, str]]:
         """Return rows for measured quantities: name, value, remark."""
-        get, flop, step_s = self.profile.value, "FLOP/s", self.profile.step_s
-        flops, moved = (self.profile.rate(name) for name in ("flops", "bytes"))
-        best, copy = get("machine.matmul_flops_per_s"), get("machine.copy_bytes_per_s")
-        memory, most, us = map(get, ("memory.peak_bytes", "memory.capacity_bytes", "overhead.us_per_step"))
-        rows = (
-            ("windows", number(get("throughput.windows_per_s"), unit="/s"), f"{number(1 / step_s)} steps/s"),
-            (
-                "sensor steps",
-                _scaled(get("throughput.sensor_steps_per_s"), "/s"),
-                "readings of one sensor in one window",
-            ),
-            (
-                "steps compute",
-                _scaled(flops, flop),
-                _share_text(flops, best, f"{_scaled(best, flop)} in a large matrix product"),
-            ),
-            ("steps move", _scaled(moved, "B/s"), _share_text(moved, copy, f"{_scaled(copy, 'B/s')} in a large copy")),
-            ("device busy", percent(self.profile.gpu_busy), f"SM efficiency {percent(self.profile.sm_efficiency)}"),
-            ("NVML utilisation", percent(get("device.utilisation_mean")), "share of the time with any kernel"),
-            ("peak memory", _scaled(memory, "B", 1024), _share_text(memory, most, _scaled(most, "B", 1024))),
-            (
-                "cores used",
-                number(get("host.cores_used")),
-                f"of {get('host.cores')}, with {get('host.threads')} threads",
-            ),
-            ("cores of other programs", number(get("host.others_used"), digits=1), "used by them meanwhile"),
-            ("supply of batches", number(get("loader.supply")), "offered for every one that is wanted"),
-            ("overhead of the clock", number(us, unit=f" {US}"), f"{percent(get('overhead.share'))} of a step"),
-        )
+        p, host, speed = self.profile, self.profile.host, self.profile.throughput
+        rows = [
+            ("windows", number(speed.windows_per_s, unit="/s"), f"{number(1 / p.step_s)} steps/s"),
+            ("sensor steps", _scaled(speed.sensor_steps_per_s, "/s"), "readings of one sensor in one window"),
+            ("device busy", percent(p.gpu_busy), f"SM efficiency {percent(p.sm_efficiency)}"),
+            ("cores used", number(host.cores_used), f"of {host.cores}, with {host.threads} threads"),
+            ("cores of other programs", number(host.others_used, digits=1), "used by them meanwhile"),
+            ("supply of batches", number(p.loader.supply), "offered for every one that is wanted"),
+        ]
+        if p.device:
+            rows.append(("NVML utilisation", percent(p.device.utilisation_mean), "share of the time with any kernel"))
+        if p.memory:
+            peak, most = p.memory.peak_bytes, p.memory.capacity_bytes
+            share = f"{percent(peak / most)} of {_scaled(most, 'B', 1024)}" if most else DASH
+            rows.append(("peak memory", _scaled(peak, "B", 1024), share))
         return [row for row in rows if row[1] != DASH]
 
-    def trials(self) -> list[tuple[str, str, str, str]]:
-        """Return a row per trial: setting, gain, 99 % interval, result."""
+    def trials(self) -> list[tuple[str, str]]:
+        """Return a row per trial: setting, and the gain in words."""
         rows = []
         for trial in self.profile.trials:
-            unclear = "no clear difference" if trial.measured.within(WORTH) else "not decided"
-            word = "faster" if trial.low > 1 else "slower" if trial.high < 1 else unclear
-            gain, low, high = (number(gain, 2, "x") for gain in (trial.gain, trial.low, trial.high))
-            name = f"{trial.setting} = {setting(trial.value)}"
-            if trial.threads:
-                also = f"trainer.threads = {trial.threads}"
-                name += f", {also if trial.together else f'both with {also}'}"
-            rows.append((name, gain, f"{low} to {high}", word))
+            both = f", both with trainer.threads = {trial.threads}" if trial.threads else ""
+            rows.append((f"{trial.setting} = {setting(trial.value)}{both}", str(trial)))
         return rows
 
     def changed_settings(self) -> list[tuple[str, str, str]]:
@@ -182,8 +161,3 @@ def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
     power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
     prefix = f"{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}"
     return number(value / base**power, unit=f"{NBSP}{prefix}{unit}")
-
-
-def _share_text(part: float | None, whole: Any, name: str) -> str:
-    """Return the text ``12% of NAME`` for ``part / whole``, where ``name`` says the whole; a dash where unknown."""
-    return f"{percent(part / whole)} of {name}" if is_known(part) and is_known(whole) and whole else DASH

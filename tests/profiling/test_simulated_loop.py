@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated_loop import NEVER, REMOVED, US, Loop, draw, gains, profile_of, run, trace_of, truth
-from socialx.training.profile.analysis import partition
+from socialx.profiling.analysis import partition
 
 FREE = Loop(making_s=0.0, log_every=NEVER, kernels=100)  # the loader and the hooks cost nothing
 COMPUTE_S = 100 * 100 * US
@@ -62,8 +62,8 @@ def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefe
     assert shares(loop)["input"] == pytest.approx(0.5, rel=0.01)
     assert truth(loop) == ("INPUT", pytest.approx(2))
     loader = profile_of(loop).loader
-    assert loader["making_s"] == pytest.approx(2 * workers * COMPUTE_S)
-    assert loader["supply"] == pytest.approx(0.5, rel=0.01)
+    assert loader.making_s == pytest.approx(2 * workers * COMPUTE_S)
+    assert loader.supply == pytest.approx(0.5, rel=0.01)
 
 
 @pytest.mark.slow
@@ -88,8 +88,8 @@ def test_short_kernels_take_as_long_as_their_launches(kernels: int, launch_us: f
 )
 def test_the_time_without_a_kernel_goes_to_its_cause(change: dict[str, Any], cause: str, share: float) -> None:
     idle = profile_of(replace(FREE, **{"making_s": 1e-9, **change})).idle
-    assert idle[cause] == pytest.approx(share, abs=0.01)
-    assert idle["whole"] == pytest.approx(share, abs=0.02)  # and to nothing else
+    assert getattr(idle, cause) == pytest.approx(share, abs=0.01)
+    assert idle.whole == pytest.approx(share, abs=0.02)  # and to nothing else
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_pinned_copy_adds_its_seconds_and_a_pageable_one_holds_the_host_up(cop
     pageable = replace(pinned, pin_memory=False)
     assert run(pageable).step_s == pytest.approx(COMPUTE_S + copy_s + FIRST_S)
     assert shares(pageable)["transfer"] == pytest.approx(copy_s / (COMPUTE_S + copy_s + FIRST_S))
-    assert [trace.copy and trace.copy["pageable"] for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
+    assert [trace.copy and trace.copy.pageable for trace in (trace_of(pinned), trace_of(pageable))] == [False, True]
 
 
 def test_draws_are_reproducible_and_their_causes_are_causes() -> None:

@@ -15,17 +15,19 @@ from rich.text import Text
 from socialx.core.errors import counted
 from socialx.dataset import GIB
 from socialx.drawing.terminal import bar, number, percent
-from socialx.training.profile.analysis import group_means
-from socialx.training.profile.profile import Finding, Gain, Profile
-from socialx.training.profile.rules import WARN
-from socialx.training.profile.trace import short_name
+from socialx.profiling.analysis import group_means
+from socialx.profiling.profile import Finding, Gain, Profile
+from socialx.profiling.rules import WARN
+from socialx.profiling.sections import Top
+from socialx.profiling.trace import short_name
 
 WIDTH = 100
 FLAT_PP = 10  # percentage points: a busy share that swings less is told without a chart
 CELLS, NAME = 60, 44  # characters of the busy curve, and of a name
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", " .:-=+*#"
 NEEDS_A_CARD = "kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"
-IDLE = {  # the parts of the time without a kernel, and those of the parts
+IDLE = {  # the time without a kernel, its parts, and those of the parts
+    "whole": "no kernel, all phases",
     "late": "host late",
     "queued": "between kernels",
     "unasked": "nothing asked for",
@@ -51,12 +53,12 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
     if profile.kernels:
         _trace(profile, out)
     elif profile.operators:
-        _top("operator", profile.operators["top"], out)
+        _top("operator", profile.operators.top, out)
     reasons = missing_reasons(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
     for reason, keys in reasons.items():
-        if profile.window["clock"] == "device" or "operators" not in keys:
+        if profile.on_device or "operators" not in keys:
             _line(f"not measured: {', '.join(keys)} ({reason})", out)
 
 
@@ -65,17 +67,21 @@ def phase_rows(profile: Profile) -> list[tuple[str, str, float, float]]:
 
     A training step is divided into computing and waiting, or into kernels and pauses, where known.
     """
-    shares, step_ms = dict(profile.shares), 1e3 * profile.step_s
-    names = {"input": "waiting for input", "transfer": "copy to device", "hooks": "between steps"}
-    waiting = profile.number("host.waiting")
-    if shares["kernel"] is not None:
-        names = {"kernel": "kernels running", "bubble": "no kernel running", **names}
+    shares, step_ms = profile.shares, 1e3 * profile.step_s
+    rows = [
+        ("input", "waiting for input", shares.input),
+        ("transfer", "copy to device", shares.transfer),
+        ("hooks", "between steps", shares.hooks),
+    ]
+    waiting = profile.host.waiting or 0.0
+    if shares.kernel is not None and shares.bubble is not None:
+        step = [("kernel", "kernels running", shares.kernel), ("bubble", "no kernel running", shares.bubble)]
     elif waiting < WARN:
-        names = {"span": "training step", **names}
+        step = [("span", "training step", shares.span)]
     else:  # waiting lies inside of it, as a bubble between kernels does
-        names = {"kernel": "training step, computing", "bubble": "training step, waiting", **names}
-        shares |= {"kernel": shares["span"] - waiting, "bubble": waiting}
-    return [(key, name, shares[key], step_ms * shares[key]) for key, name in names.items()]
+        step = [("kernel", "training step, computing", shares.span - waiting)]
+        step += [("bubble", "training step, waiting", waiting)]
+    return [(key, name, share, step_ms * share) for key, name, share in step + rows]
 
 
 def step_after(profile: Profile) -> tuple[str, float, float] | None:
@@ -83,17 +89,17 @@ def step_after(profile: Profile) -> tuple[str, float, float] | None:
     change = profile.change
     if change is None or not change.times:
         return None
-    name = "without that cause" if change.trial is None else "with the change, tried"
+    name = "with the change, at best" if change.trial is None else "with the change, tried"
     return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 
 def idle_rows(profile: Profile) -> list[tuple[str, float, float]]:
     """Return the time without a kernel by cause: name, share of the window, ms per step; zeros are left out."""
     idle = profile.idle
-    if idle is None or not idle["whole"]:
+    if idle is None or not idle.whole:
         return []
-    names = {"whole": "no kernel, all phases", **IDLE}
-    return [(name, idle[part], 1e3 * profile.step_s * idle[part]) for part, name in names.items() if idle[part]]
+    shares = [(name, getattr(idle, part)) for part, name in IDLE.items()]
+    return [(name, share, 1e3 * profile.step_s * share) for name, share in shares if share]
 
 
 def busy_machine(profile: Profile) -> str:
@@ -113,7 +119,7 @@ def _verdict(p: Profile, out: Console) -> None:
     """Print the verdict, a step by cause as bars, and the change with the largest gain."""
     if p.verdict:
         _line(f"{p.verdict}  {p.summary}", out, style="bold")
-    table = _table(out, f"{p.window['clock']} time", "share", "ms/step")
+    table = _table(out, f"{p.window.clock} time", "share", "ms/step")
     table.add_column(no_wrap=True)
     after = step_after(p)
     for name, share, ms in (row[1:] for row in phase_rows(p)):
@@ -125,60 +131,47 @@ def _verdict(p: Profile, out: Console) -> None:
         table.add_row(after[0], percent(after[1]), number(after[2], 2), bar(after[1]))
     out.print(table)
     if p.change:
-        change = settings_text(p.change.patch) or p.change.advice
-        _line(f"{change}, {p.change.gain}" if change else p.change.gain, out, "change  ")
+        _line(f"{settings_text(p.change.patch)}, {p.change.gain}", out, "change  ")
     if text := busy_machine(p):
         _line(text, out)
     machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
     w = p.window
-    window = f"{w['steps']} steps in {w['seconds']:.2f} s after {w['warmup_steps']} warm-up steps"
-    _line(", ".join([window, f"{w['clock']} clock", *machine]), out)
+    window = f"{w.steps} steps in {w.seconds:.2f} s after {w.warmup_steps} warm-up steps"
+    _line(", ".join([window, f"{w.clock} clock", *machine]), out)
 
 
 def _busy(p: Profile, out: Console) -> None:
     """Print a curve of the busy share (time in copies and steps) over the window; nothing for a nearly flat share."""
     f, t = p.fluctuation, p.timeline
-    if f is None or t is None or f["swing_pp"] < FLAT_PP:
+    if f.swing_pp < FLAT_PP:
         return
-    shares = f"mean {f['mean']:.0%}  p5 {f['p5']:.0%}  p95 {f['p95']:.0%}"
-    _line(f"in steps  {shares}  swing {f['swing_pp']:.0f} percentage points", out)
-    group, means = group_means(np.array(t["busy"]), min(CELLS, out.width - 24))
+    shares = f"mean {f.mean:.0%}  p5 {f.p5:.0%}  p95 {f.p95:.0%}"
+    _line(f"in steps  {shares}  swing {f.swing_pp:.0f} percentage points", out)
+    group, means = group_means(np.array(t.busy), min(CELLS, out.width - 24))
     marks = BLOCKS if out.is_terminal and out.encoding.startswith("utf") else ASCII
     curve = "".join(marks[min(len(marks) - 1, int(mean * len(marks)))] for mean in means)
-    _line(f"  |{curve}|  {group * t['bin_s']:.2g} s per cell", out)
-    if f["period_s"] is not None:
-        cause = f" = {f['cause']}" if f["cause"] else ""
-        steps = f"{f['steps_per_period']:.1f} steps{cause}"
-        _line(f"  repeats every {f['period_s']:.2f} s = {steps}, strength {f['strength']:.2f}", out)
+    _line(f"  |{curve}|  {group * t.bin_s:.2g} s per cell", out)
+    if f.period_s is not None:
+        cause = f" = {f.cause}" if f.cause else ""
+        steps = f"{f.steps_per_period or 0:.1f} steps{cause}"
+        _line(f"  repeats every {f.period_s:.2f} s = {steps}, strength {f.strength or 0:.2f}", out)
 
 
 def _rates(p: Profile, out: Console) -> None:
-    get, t, step = p.value, p.throughput, p.step_ms
-    parts = [f"windows/s {t['windows_per_s']:,.1f}", f"step p50 {step['p50']:.1f} ms  p95 {step['p95']:.1f} ms"]
-    if p.machine and (rate := p.rate("flops")) is not None:
-        best = percent(rate / p.machine["matmul_flops_per_s"])
-        parts.append(f"steps compute {rate / 1e9:,.1f} GFLOP/s = {best} of a matrix product")
-    if p.machine and (rate := p.rate("bytes")) is not None:
-        best = percent(rate / p.machine["copy_bytes_per_s"])
-        parts.append(f"steps move {rate / 1e9:,.1f} GB/s = {best} of a copy")
-    if (used := get("host.cores_used")) is not None:
-        others = get("host.others_used")
-        others = "" if others is None else f", {others:.1f} by other programs"
-        threads = counted(get("host.threads"), "thread")
-        parts.append(f"{threads}, {used:.1f} of {get('host.cores')} cores used{others}")
+    host, loader = p.host, p.loader
+    parts = [f"windows/s {p.throughput.windows_per_s:,.1f}"]
+    parts.append(f"step p50 {p.step_ms.p50:.1f} ms  p95 {p.step_ms.p95:.1f} ms")
+    if host.cores_used is not None:
+        others = "" if host.others_used is None else f", {host.others_used:.1f} by other programs"
+        parts.append(f"{counted(host.threads, 'thread')}, {host.cores_used:.1f} of {host.cores} cores used{others}")
     if p.memory:
-        peak, capacity = p.memory["peak_bytes"], p.memory["capacity_bytes"]
-        parts.append(f"peak memory {peak / GIB:.2f} of {capacity / GIB:.1f} GiB")
-    making_s, supply = get("loader.making_s"), get("loader.supply")
-    if making_s is not None and supply is not None:
-        maker = "worker" if get("loader.num_workers") else "loader"
-        parts.append(f"the {maker} needs {1e3 * making_s:.1f} ms a batch, supply {supply:.2f}")
-    if p.device:
-        mean, least, most = (p.device[f"utilisation_{name}"] for name in ("mean", "min", "max"))
-        parts.append(f"NVML utilisation mean {mean:.0%} ({least:.0%} to {most:.0%})")
-    if p.overhead:
-        share = f"{p.overhead['share']:.3%}" if p.overhead["share"] >= 1e-5 else "<0.001%"
-        parts.append(f"the clock costs {p.overhead['us_per_step']:.1f} us a step, {share}")
+        parts.append(f"peak memory {p.memory.peak_bytes / GIB:.2f} of {p.memory.capacity_bytes / GIB:.1f} GiB")
+    if loader.making_s is not None and loader.supply is not None:
+        maker = "worker" if loader.num_workers else "loader"
+        parts.append(f"the {maker} needs {1e3 * loader.making_s:.1f} ms a batch, supply {loader.supply:.2f}")
+    if d := p.device:
+        span = f"{d.utilisation_min:.0%} to {d.utilisation_max:.0%}"
+        parts.append(f"NVML utilisation mean {d.utilisation_mean:.0%} ({span})")
     line = ""  # as many parts beside each other as fit
     for part in parts:
         if line and len(line) + 3 + len(part) > out.width:
@@ -200,32 +193,32 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
 
 def _trace(p: Profile, out: Console) -> None:
     """Print results from traced steps: busy share, causes of idle time, and the longest kernels."""
-    k = p.kernels
+    k, sync = p.kernels, p.sync
     if k is None:
         return
     lines = [
-        f"GPU busy {_share(p.gpu_busy)}   SM efficiency {_share(p.sm_efficiency)}   in "
-        f"{k['traced_steps']} traced steps, each {k['slowdown']:.2f}x as long",
-        f"per step: {k['per_step']:,.0f} kernels, {_count(k['launches_per_step'])} launches, "
-        f"{_count(p.value('sync.per_step'))} syncs",
-        f"a kernel takes {k['us_p50']:.1f} us (median); {k['tiny_share']:.1%} of their time is in kernels below 10 us",
+        f"GPU busy {percent(p.gpu_busy)}   SM efficiency {percent(p.sm_efficiency)}   in "
+        f"{k.traced_steps} traced steps, each {number(k.slowdown, 2)}x as long",
+        f"per step: {k.per_step:,.0f} kernels, {_count(k.launches_per_step)} launches, "
+        f"{_count(sync.per_step if sync else None)} syncs",
+        f"a kernel takes {k.us_p50:.1f} us (median); {k.tiny_share:.1%} of their time is in kernels below 10 us",
     ]
-    if copied := p.value("copy.h2d_bytes_per_step"):
-        pinned = ", memory not pinned" if p.value("copy.pageable") else ""
-        lines.append(f"copied from the host: {copied / 2**20:,.3f} MiB per step{pinned}")
+    if p.copy and p.copy.h2d_bytes_per_step:
+        pinned = ", memory not pinned" if p.copy.pageable else ""
+        lines.append(f"copied from the host: {p.copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")
     most = out.width - 24
-    for site in p.value("sync.sites") or ():  # the end of a path says more than its beginning
+    for site in sync.sites if sync else ():  # the end of a path says more than its beginning
         lines.append(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}")
     for line in lines:
         _line(line, out)
-    _top("kernel", k["top"], out)
+    _top("kernel", k.top, out)
 
 
-def _top(kind: str, tops: list[dict[str, Any]], out: Console) -> None:
+def _top(kind: str, tops: list[Top], out: Console) -> None:
     table = _table(out, kind, "share", "us/step", "calls/step")
     for top in tops[:5]:
-        name = short_name(top["name"].removeprefix("aten::"), NAME)
-        table.add_row(escape(name), f"{top['share']:.1%}", f"{top['us_per_step']:,.1f}", _count(top["per_step"]))
+        name = short_name(top.name.removeprefix("aten::"), NAME)
+        table.add_row(escape(name), f"{top.share:.1%}", f"{top.us_per_step:,.1f}", _count(top.per_step))
     out.print(table)
 
 
@@ -272,7 +265,8 @@ def print_comparison(
         _line(f"{key}: {_word(here)} -> {_word(there)}", out)
     if not changes:
         _line("no setting differs", out)
-    _line(f"the others: {gain}, 99 % interval over {rounds} rounds of new processes", out)
+    interval = "" if gain.low is None else ", 95 % interval"
+    _line(f"the others: {gain}{interval} over {counted(rounds, 'round')} of new processes", out)
 
 
 def _line(text: str, out: Console, before: str = "", style: str | None = None) -> None:
@@ -281,10 +275,6 @@ def _line(text: str, out: Console, before: str = "", style: str | None = None) -
     rest = " " * len(before)
     for line in textwrap.wrap(text, width, initial_indent=before, subsequent_indent=rest):
         out.print(line, highlight=False, markup=False, soft_wrap=True, style=style)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _count(value: float | None) -> str:

@@ -16,28 +16,24 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from socialx.core import environment
-from socialx.core.batch import Batch, TrainingBatch
-from socialx.core.precision import Precision
+from socialx.core.batch import TrainingBatch
 from socialx.data.loaders import DeviceLoader
+from socialx.profiling import measure
+from socialx.profiling.analysis import group_means, outliers, partition
+from socialx.profiling.measure import Lengths, device_section
+from socialx.profiling.profile import Profile
+from socialx.profiling.sections import LoaderFacts, Window
 from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, sample_device
 from socialx.training.learner import Learner
-from socialx.training.profile import measure
-from socialx.training.profile.analysis import group_means, outliers, partition
-from socialx.training.profile.measure import Lengths, count_work, device_section, machine
-from socialx.training.profile.page import page
-from socialx.training.profile.profile import NAMES, NUMBERS, Profile, Section, part
-from socialx.training.profile.rules import with_findings
-from socialx.training.profile.trials import repeat_batch
 from tests.commands import SMALL
 from tests.fake_nvml import fake_nvml
 from tests.fake_time import FakeTime
 from tests.networks import CPU, learner, loader
-from tests.profile.sections import loading, section
-from tests.profile.test_fluctuation import parts_of
+from tests.profiling.test_fluctuation import parts_of
 from tests.training.test_process_group import finished, start
 
 PHASES = st.tuples(*[st.floats(0, 2)] * 4)
@@ -115,51 +111,49 @@ class SlowLearner(Learner):
 def profiled(
     monkeypatch: pytest.MonkeyPatch,
     accumulate: int = 1,
-    facts: Section | None = None,
+    facts: LoaderFacts | None = None,
     after: Callable[[], object] = lambda: None,
     steps: int = 6,
     warmup_steps: int = 2,
-    rates: Callable[[Precision], Section] = lambda _: section("machine", 1e12, 1e11),
     max_seconds: float = math.inf,
     records: bool = False,
 ) -> Profile:
     fake = FakeTime(used=0.0)
     monkeypatch.setattr("socialx.training.clock.time", fake)
     monkeypatch.setattr(measure.time, "monotonic", lambda: fake.now)
-    monkeypatch.setattr(measure, "machine", rates)
     data = loader(batch_size=4)  # 404 windows
     data.__class__, data.time = SlowLoader, fake
     made = learner(kind=SlowLearner, accumulate_grad_batches=accumulate)
     made.time, made.after, made.records = fake, after, records
     lengths = Lengths(steps, warmup_steps, 5, trace_steps=0, trials=False, max_seconds=max_seconds)
-    return measure.measure(made, data, lengths, facts or loading("on_device", 101))
+    return measure.measure(made, data, lengths, facts or LoaderFacts("on_device", 101))
 
 
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profiled(monkeypatch)
-    assert profile.window == section("window", 6, pytest.approx(6.0), 2, "host")
-    assert profile.shares["input"] == pytest.approx(0.3)
-    assert profile.shares["span"] == pytest.approx(0.7)
-    assert profile.ms_per_step["input"] == pytest.approx(300)
-    assert profile.throughput["windows_per_s"] == pytest.approx(4)
-    assert profile.throughput["sensor_steps_per_s"] == pytest.approx(4 * 12 * 5)
-    assert (profile.step_ms["p50"], profile.step_ms["p95"], profile.step_ms["p99"]) == pytest.approx((1000, 1000, 1000))
-    assert profile.timeline["step_ms"] == pytest.approx([1000] * 6)
-    assert profile.timeline["busy"] == pytest.approx([0.7] * 6)
+    assert profile.window == Window(6, pytest.approx(6.0), 2, "host")
+    assert profile.shares.input == pytest.approx(0.3)
+    assert profile.shares.span == pytest.approx(0.7)
+    assert profile.ms_per_step.input == pytest.approx(300)
+    assert profile.throughput.windows_per_s == pytest.approx(4)
+    assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
+    assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
+    assert profile.timeline.step_ms == pytest.approx([1000] * 6)
+    assert profile.timeline.busy == pytest.approx([0.7] * 6)
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
-    assert two.throughput["windows_per_s"] == pytest.approx(8 / 1.3)
-    assert two.throughput["flops_per_step"] == pytest.approx(2 * one.throughput["flops_per_step"])
+    assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
+    assert one.throughput.windows_per_s == pytest.approx(4)
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     host = profiled(monkeypatch).host
-    assert host["waiting"] == pytest.approx(0.2)
-    assert host["threads"] == 1
-    assert host["cores"] >= 1
-    assert host["cores_used"] > 0
+    assert host.waiting == pytest.approx(0.2)
+    assert host.threads == 1
+    assert host.cores >= 1
+    assert host.cores_used > 0
 
 
 def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +161,10 @@ def test_what_other_programs_take_is_measured(monkeypatch: pytest.MonkeyPatch) -
     seconds = iter([100.0, 109.0])
     monkeypatch.setattr(measure, "others_cpu_s", lambda: next(seconds))
     found = profiled(monkeypatch)
-    assert found.host["others_used"] == pytest.approx(1.5)
+    assert found.host.others_used == pytest.approx(1.5)
     assert found.as_dict()["host"]["others_used"] == found.value("host.others_used")
     monkeypatch.setattr(measure, "others_cpu_s", lambda: None)
-    assert profiled(monkeypatch).host["others_used"] is None
+    assert profiled(monkeypatch).host.others_used is None
 
 
 def test_cpu_seconds_of_others_are_those_of_the_cores_without_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +192,8 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     told = []
     monkeypatch.setattr(measure, "note", told.append)
     made = profiled(monkeypatch, steps=20, max_seconds=most_s)
-    assert made.window["steps"] == len(made.timeline["step_ms"]) == steps
-    assert made.window["seconds"] == pytest.approx(steps)
+    assert made.window.steps == len(made.timeline.step_ms) == steps
+    assert made.window.seconds == pytest.approx(steps)
     assert [each.problem for each in told] == ([f"{steps} of 20 steps were measured"] if steps < 20 else [])
 
 
@@ -210,7 +204,7 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
 def test_a_slow_warm_up_is_short_and_said_as_it_was(
     asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window["warmup_steps"] == taken
+    assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window.warmup_steps == taken
 
 
 @pytest.mark.slow
@@ -221,8 +215,8 @@ def test_the_garbage_collector_is_timed(monkeypatch: pytest.MonkeyPatch) -> None
         quiet, busy = (profiled(monkeypatch, after=after, steps=2).host for after in (lambda: None, gc.collect))
     finally:
         gc.enable()
-    assert quiet["gc"] == 0
-    assert busy["gc"] > 0
+    assert quiet.gc == 0
+    assert busy.gc > 0
     assert len(gc.callbacks) == callbacks
 
 
@@ -232,9 +226,9 @@ def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
     monkeypatch.setattr(measure, "LOOK_S", -1.0)  # the steps take no time
     memory = profiled(monkeypatch, steps=20).memory
-    assert memory["growth_bytes_per_step"] == pytest.approx(leak)
-    assert memory["monotone"] == 1
-    assert 0 < memory["peak_bytes"] < memory["capacity_bytes"]
+    assert memory.growth_bytes_per_step == pytest.approx(leak)
+    assert memory.monotone == 1
+    assert 0 < memory.peak_bytes < memory.capacity_bytes
 
 
 def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +237,8 @@ def test_the_peak_of_a_replayed_step_is_the_pool_of_its_recording(monkeypatch: p
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 90)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: {})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=100))
-    assert measure._memory(card, [], 1, records=False)["peak_bytes"] == 10
-    assert measure._memory(card, [], 1, records=True)["peak_bytes"] == 90
+    assert measure._memory(card, [], 1, records=False).peak_bytes == 10
+    assert measure._memory(card, [], 1, records=True).peak_bytes == 90
 
 
 def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,16 +255,16 @@ def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("facts", "making_s", "supply"),
     [
-        (loading("workers", 101, num_workers=4), 1.4, 2.0),
-        (loading("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
-        (loading("workers", 101, num_workers=0), 0.35, 2.0),
-        (loading("sharded", 101, batches_per_shard=8.0), 0.175, 4.0),
+        (LoaderFacts("workers", 101, num_workers=4), 1.4, 2.0),
+        (LoaderFacts("workers", 101, num_workers=1, prefetch_factor=2), 1.4, 0.5),
+        (LoaderFacts("workers", 101, num_workers=0), 0.35, 2.0),
+        (LoaderFacts("sharded", 101, batches_per_shard=8.0), 0.175, 4.0),
     ],
 )
 def test_what_the_loader_offers_is_measured(
-    facts: Section, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
+    facts: LoaderFacts, making_s: float, supply: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = 1.4 if facts["mode"] == "sharded" or facts["num_workers"] else 0.35
+    measured = 1.4 if facts.mode == "sharded" or facts.num_workers else 0.35
     plain = SlowLoader.epoch
 
     def epoch(self: SlowLoader, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
@@ -280,9 +274,9 @@ def test_what_the_loader_offers_is_measured(
 
     monkeypatch.setattr(SlowLoader, "epoch", epoch)
     found = profiled(monkeypatch, facts=facts).loader
-    assert found["making_s"] == pytest.approx(making_s)
-    assert found["supply"] == pytest.approx(supply)
-    assert found["late"] == (1.0 if facts["num_workers"] in (0, None) else None)
+    assert found.making_s == pytest.approx(making_s)
+    assert found.supply == pytest.approx(supply)
+    assert found.late == (1.0 if facts.num_workers in (0, None) else None)
 
 
 def test_every_section_has_its_numbers_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,76 +285,11 @@ def test_every_section_has_its_numbers_or_a_reason(monkeypatch: pytest.MonkeyPat
     nulls = {name for name, value in found.items() if value is None}
     nulls |= {f"shares.{name}" for name, value in found["shares"].items() if value is None}
     assert nulls == set(found["why"]) == set(profile.why)
-    assert found["schema"] == "socialx.profile/3"
+    assert found["schema"] == "socialx.profile/4"
     json.dumps(found, allow_nan=False)
-    sections = {name: set(found[name]) for name in NUMBERS if isinstance(found[name], dict)}
-    assert len(sections) == 12
-    assert sections == {name: set(part(name)) for name in sections}
-    with pytest.raises(ValueError, match="shares has no inputs"):
-        part("shares", inputs=0.5)
-    assert profile.value("shares.input") == profile.shares["input"]
+    assert profile.value("shares.input") == profile.shares.input
     assert profile.value("kernels.per_step") is None
     assert (profile.setting("loader.mode"), profile.setting("trainer.seed")) == ("sharded", None)
-    assert not {"loader", "loader.mode", "findings", "environment"} & set(NAMES)
-
-
-# What a step computes
-
-
-class Product(nn.Module):
-    """Multiplies the history of each sensor by a matrix of 12 x 7."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(12, 7))
-
-    def forward(self, batch: Batch) -> Tensor:
-        return batch.inputs[..., 0].nan_to_num().transpose(1, 2) @ self.weight
-
-
-def test_the_operations_of_a_product_are_counted_for_one_window() -> None:
-    model, made = Product(), loader(batch_size=9)
-    before, state = model.weight.detach().clone(), torch.get_rng_state()
-    flops, moved = count_work(model, next(iter(made.epoch(0))))
-    # 5 sensors; a product forward, and one backward for the matrix alone.
-    assert flops == 2 * 2 * 5 * 12 * 7
-    assert moved >= 4 * 2 * (5 * 12 + 12 * 7 + 5 * 7)
-    assert model.weight.grad is None
-    assert torch.equal(model.weight, before)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "says"),
-    [
-        ("count_work", NotImplementedError("no formula\nfor this"), "cannot be counted: no formula"),
-        ("count_work", ValueError("Pointer argument (at 0)"), "cannot be counted: Pointer argument (at 0)"),
-        ("_best", torch.OutOfMemoryError("CUDA out of memory. Tried\nto"), "cannot be measured: CUDA out of memory."),
-        ("_best", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "cannot be measured: CUBLAS_STATUS_ALLOC_FAILED"),
-    ],
-)
-def test_what_cannot_be_counted_or_has_no_room_is_a_reason(
-    name: str, error: Exception, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(measure, name, fails)
-    profile = profiled(monkeypatch, rates=machine)
-    lost = {"count_work": ("throughput.flops_per_step", "throughput.bytes_per_step"), "_best": ("machine",)}[name]
-    assert {key: profile.why[key].startswith(says) and profile.value(key) is None for key in lost} == dict.fromkeys(
-        lost, True
-    )
-    assert profile.throughput["windows_per_s"] > 0
-    assert with_findings(profile).verdict
-    assert page(with_findings(profile))
-
-
-def test_the_same_windows_several_times_are_a_larger_batch() -> None:
-    made = next(iter(loader(batch_size=3).epoch(0)))
-    larger = repeat_batch(made, 4)
-    for one, more in zip((*made.batch, *made.target), (*larger.batch, *larger.target), strict=True):
-        assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
 
 
 # What the device says
@@ -372,9 +301,9 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
         while len(samples.utilisation) < 5:
             pass
     summary = device_section(samples)
-    assert summary["utilisation_min"] == 0.0
-    assert summary["sm_clock_share"] == pytest.approx(0.75)
-    assert summary["throttled_by"] is None
+    assert summary.utilisation_min == 0.0
+    assert summary.sm_clock_share == pytest.approx(0.75)
+    assert summary.throttled_by is None
     assert samples.why is None
 
 
@@ -393,8 +322,8 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
     samples = DeviceSamples([50.0] * 3, [0.7] * len(bits), bits)
     summary = device_section(samples)
-    assert summary["throttled_by"] == reason
-    assert summary["sm_clock_share"] == (pytest.approx(0.7) if bits else None)
+    assert summary.throttled_by == reason
+    assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
 
 
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +333,7 @@ def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.Monkey
         while len(samples.utilisation) < 3:
             pass
     summary = device_section(samples)
-    assert (summary["sm_clock_share"], summary["throttled_by"]) == (None, None)
+    assert (summary.sm_clock_share, summary.throttled_by) == (None, None)
 
 
 def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
