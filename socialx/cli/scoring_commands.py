@@ -82,7 +82,6 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
     """
     import socialx
     from socialx.scoring.explanation import print_explanation
-    from socialx.scoring.tables import print_protocol
 
     explanation = socialx.explain(settings=layers, progress=Show("explain"), **arguments)
     if len(explanation.protocol.targets) > 1:
@@ -91,7 +90,6 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
         print_json(explanation.as_dict())
         return
     print_explanation(explanation)
-    print_protocol(explanation.protocol)
 
 
 @command("calibrate")
