@@ -135,9 +135,9 @@ def round_length(most: float) -> float:
 
 
 def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, dots: np.ndarray) -> None:
-    """Write texts beside their anchors [m,2], each on the side where the text hides the fewest texts, then dots [n,2].
+    """Write texts next to anchors [m,2], each on the side that hides the fewest other texts, and then dots [n,2].
 
-    Anchors and dots are in data units, and the layout is final.
+    Anchors and dots are in data units. No layout changes afterwards.
     """
     legend, points = axes.get_legend(), axes.transData.transform(dots)
     taken = [legend.get_window_extent()] if legend else []

@@ -22,8 +22,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-import socialx
 from socialx.core.errors import SocialxError
+from socialx.core.version import __version__
 from socialx.drawing.page import digest, files, render
 from socialx.scoring.adaptation import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
@@ -278,7 +278,7 @@ def make_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="socialx serve",
         description="Forecasts of a trained run, from the readings of the last hour.",
-        version=socialx.__version__,
+        version=__version__,
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # it would name the host that a client says
@@ -350,7 +350,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/health", response_model=Health)
     async def health() -> Response:
         """Return the version of the running server."""
-        return _json(to_json({"status": "ok", "version": socialx.__version__}))
+        return _json(to_json({"status": "ok", "version": __version__}))
 
     @app.get("/ready", response_model=Ready, responses={503: {"model": Ready}})
     async def ready() -> Response:

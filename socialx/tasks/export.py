@@ -17,13 +17,13 @@ import numpy as np
 from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
-import socialx
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.help import OVERWRITE, RUN, Help, with_help
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import is_out_of_memory
 from socialx.core.progress import Callback, subscribe, work
+from socialx.core.version import __version__
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
@@ -152,7 +152,7 @@ def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[s
     return {
         **local,
         "schema": "socialx.export/2",
-        "socialx": socialx.__version__,
+        "socialx": __version__,
         "dataset": data.store.dataset_name,
         "sensors": list(data.sensors.ids),
         "inputs": {name: data.stores[name].unit for name in data.inputs},

@@ -35,12 +35,12 @@ import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor, nn
 
-import socialx
 from socialx.core import sealed_tensors as sealed
 from socialx.core.disk import atomic_write, check_name, clean_folder, file_lock, file_signature, folder_for, read_text
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
+from socialx.core.version import PACKAGE, __version__
 from socialx.data.climatology import DailyStats
 from socialx.dataset import Dataset, combine_checksums
 from socialx.files.store.store import Store, open_store
@@ -50,7 +50,7 @@ from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
-TRAINED = Path(socialx.__file__).parent / "trained"  # bundled runs
+TRAINED = PACKAGE / "trained"  # bundled runs
 NAME_A_RUN = "name a folder that train wrote, or a shipped run: zero-shot, metr-la"
 NAMES = (
     *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
@@ -238,7 +238,7 @@ class RunFolder:
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write the best weights (``state``) to best.safetensors atomically, with their epoch and validation MAE."""
         if self.writes:
-            described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
+            described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": __version__}
             sealed.write(self.best, state, described)
 
     def write_intervals(self, intervals: ConformalIntervals) -> None:

@@ -154,12 +154,12 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
         (value for group in maes.values() for values in group.values() for value in values if value > 0), default=1
     )
     for group, values in maes.items():
-        known = {name: line[np.isfinite(line)] for name, line in values.items()}
-        if not any(len(line) >= LEAST_POINTS and 2 * len(line) >= len(values[name]) for name, line in known.items()):
+        finite = {name: line[np.isfinite(line)] for name, line in values.items()}
+        if not any(len(line) >= LEAST_POINTS and 2 * len(line) >= len(values[name]) for name, line in finite.items()):
             continue
         spans = {
             name: f"{min(line):.2f} to {max(line):.2f} {protocol.unit}" if len(line) else "no valid target"
-            for name, line in known.items()
+            for name, line in finite.items()
         }
         ranges = [f"{short[name]}: {span}" for name, span in spans.items()]
         heading, places, below = division(group, by[next(iter(lines))][group], protocol)
@@ -238,11 +238,10 @@ def _map(explanation: Explanation) -> dict[str, Any]:
     ]
     digits, km = max(0, 2 - math.floor(math.log10(max(high, 1e-6)))), round_length(WIDE / 4 / scale)
     ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
-    known = len(shown.worst) > 0
     return view | {
         "size": (WIDE, height),
         "bar": (km, 100 * km * scale / WIDE),
-        "ends": ends if known else (DASH, DASH),
+        "ends": ends if len(shown.worst) else (DASH, DASH),
     }
 
 
