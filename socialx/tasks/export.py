@@ -21,6 +21,7 @@ from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.help import OVERWRITE, RUN, Help, with_help
 from socialx.core.notebook import ResultRepr
+from socialx.core.outputs import MODEL, check_outputs
 from socialx.core.precision import is_out_of_memory
 from socialx.core.progress import Callback, subscribe, work
 from socialx.core.version import __version__
@@ -35,7 +36,6 @@ from socialx.settings.schema import Settings, flag_name
 from socialx.tasks.build import Experiment
 from socialx.tasks.export_formats import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.tasks.opened import open_forecasting
-from socialx.tasks.outputs import check_outputs
 from socialx.tasks.train import Run
 
 # The settings of every exported model; the loader chooses the device.
@@ -85,7 +85,7 @@ def export(
         output = Path(output)
         kind = _choose_format(output, format)
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
+        check_outputs((output, MODEL), overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
             try:
                 import_module(name)
