@@ -131,7 +131,7 @@ def draw(runs: dict[str, Any]) -> None:
         figure.draw_without_rendering()  # the layout is final
         anchors |= published
         places = np.array([*anchors.values()])
-        place_labels(axes, [*anchors], places, np.array([xy for line in axes.lines for xy in line.get_xydata()]), [])
+        place_labels(axes, [*anchors], places, np.concatenate([line.get_xydata() for line in axes.lines]))
 
 
 def table(runs: dict[str, Any]) -> str:

@@ -236,7 +236,7 @@ def ship(run: str, name: str, data: str) -> None:
         (target / file).write_bytes(content)
     settings = yaml.safe_load(source.settings.read_text())
     tied = not settings["model"]["zero_shot"]
-    settings["data"]["path"] = "last_two_days.h5" if tied else None
+    settings["data"]["path"] = f"{target.name}/last_two_days.h5" if tied else None
     settings["trainer"]["run_dir"] = None
     settings["data"]["extra_data"] = []
     (target / "settings.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

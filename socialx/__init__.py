@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from socialx.core.version import __version__ as __version__
 
 if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows that it is public
     from socialx.core.errors import CheckFailedError as CheckFailedError

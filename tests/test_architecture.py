@@ -32,6 +32,7 @@ OWNERS = {
     "jinja2": {"drawing.page"},
     "pydantic": {"settings.", "scoring.protocol", "training.run_folder", "serving."},
     "fastapi": {"serving."},
+    "prometheus_client": {"serving.guard"},
     "starlette": {"serving."},
     "uvicorn": {"serving.server"},
 }

@@ -8,18 +8,15 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
 from importlib import import_module
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
-from socialx import __version__
-from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Message, Write, python
+from socialx.core.version import __version__
 
 # The module of each command in this package, and the first sentence of its help.
 COMMANDS = {
@@ -62,23 +59,24 @@ class _Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import and return a command; an unknown name imports all commands, to suggest a near one."""
         if cmd_name not in self.commands:
-            try:
-                for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
-                    import_module(f"socialx.cli.{module}")
-            except KeyboardInterrupt:
-                typer.echo("interrupted", err=True)
-                raise typer.Exit(130) from None
+            for module, _ in [COMMANDS[cmd_name]] if cmd_name in COMMANDS else COMMANDS.values():
+                import_module(f"socialx.cli.{module}")
             self.commands = typer.main.get_group(app).commands  # with the commands that the modules added
-        command = self.commands.get(cmd_name)
-        if command is None and not ctx.resilient_parsing and (meant := SYNONYMS.get(cmd_name)):
-            ctx.fail(f"no such command {cmd_name!r}: did you mean {meant}?")
-        return command
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists of ``--help`` without importing a command."""
         for heading, names in HEADINGS.items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", COMMANDS[name][1]) for name in names])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, which an interrupt ends with a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command line; print usage errors like any other error."""
@@ -106,8 +104,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-TORN = ("numpy", "h5py", "pandas", "torch")  # an interrupt is dropped by their C++, or leaves them half imported
-AGAIN_S = 0.01  # delay before a postponed interrupt is repeated as SIGALRM
 OUTPUT_FULL = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)  # of standard output; files have their own errors
 
 
@@ -124,10 +120,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a file name may hold invalid bytes, shown as \\udce9
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.unraisablehook = _interrupt_again
-    signal.signal(signal.SIGALRM, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background ignores it
-        signal.signal(signal.SIGINT, _interrupt)
     try:
         app(prog_name="socialx")
     except OSError as error:
@@ -136,27 +128,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
         print_error(Message("", f"standard output cannot be written ({error.strerror})", "check the free space"))
         sys.exit(1)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, after the import of a package in TORN has ended."""
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if frame.f_code.co_name == "<module>" and name.partition(".")[0] in TORN:
-            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
-
-
-def _interrupt_again(dropped: Any) -> None:
-    """Repeat an interrupt that Python dropped in a finaliser or in an h5py callback."""
-    if issubclass(dropped.exc_type, KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)  # when that has returned
-    else:
-        sys.__unraisablehook__(dropped)
 
 
 @app.callback(invoke_without_command=True)

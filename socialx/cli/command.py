@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import json
@@ -10,7 +11,7 @@ import select
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, get_origin
 
@@ -21,9 +22,8 @@ from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
-from socialx.cli.synonyms import SYNONYMS
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
-from socialx.settings.schema import KEYS, flag_keys, flag_name
+from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
 
 Devices = Annotated[
     int,
@@ -54,16 +54,20 @@ class _Command(typer.core.TyperCommand):
         except typer.Exit:
             raise
         except Exception as error:
-            flag, error.ctx = getattr(error, "option_name", None), ctx  # type: ignore[attr-defined]
-            synonym = SYNONYMS.get(str(flag).lstrip("-").replace("_", "-"), "").split(" or ")
-            typed = {name for option in self.params for name in option.opts}
-            meant = next((name for name in synonym if name in typed), synonym[0])
-            flags = flag_keys(str(ctx.info_name))
-            if flags and (name := next((key for key in KEYS if flag_name(key) == flag and key not in flags), None)):
-                meant = f"--set {name}=VALUE"
-            if flag is not None and meant and meant.startswith("-"):
-                ctx.fail(f"no such option {flag}: did you mean {meant}?")
+            error.ctx = ctx  # type: ignore[attr-defined]
+            if not hasattr(error, "possibilities"):  # only an unknown flag has some
+                raise
+            flag = str(getattr(error, "option_name", ""))
+            meant = self._near(flag, flag_keys(str(ctx.info_name)))
+            ctx.fail(f"no such option {flag}{f': did you mean {meant}?' if meant else ''}")
             raise
+
+    def _near(self, flag: str, keys: Collection[str]) -> str:
+        """Return the flag that an unknown flag may mean, or an empty text; keys: settings with a flag here."""
+        if near := difflib.get_close_matches(flag, [name for option in self.params for name in option.opts], 1, NEAR):
+            return near[0]
+        key = near_setting(flag.lstrip("-").replace("-", "_")) if keys else None
+        return "" if key is None else flag_name(key) if key in keys else f"--set {key}=VALUE"
 
 
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -117,9 +121,6 @@ def _run(name: str, function: Callable[[], None]) -> None:
         for message in user_error.messages:
             print_error(message, functools.partial(write, name))
         raise typer.Exit(user_error.exit_code) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(130) from None
     except (BrokenPipeError, SystemExit) as error:
         left = [stream for stream in (1, 2) if _reader_has_left(stream)]
         if not left and not isinstance(error.__context__, BrokenPipeError):  # which rich makes an exit 1

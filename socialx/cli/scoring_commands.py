@@ -42,14 +42,15 @@ def evaluate(
       socialx evaluate runs/demo --data new.h5 --split all --drift
     """
     import socialx
+    from socialx.core.outputs import SCORES, check_outputs
+    from socialx.forecast.files import SCORED
     from socialx.scoring.results import exceeded_limits, parse_limits
     from socialx.scoring.tables import print_evaluation
-    from socialx.tasks.outputs import check_outputs
 
     bounds = [] if fail_above is None else parse_limits(fail_above)
     if bounds and not runs:
         raise SettingsError("", f"{Argument('fail_above')} needs at least one run to check", "name a run folder")
-    check_outputs((save_scores, None), (save_forecasts, None), layers=layers, runs=runs, overwrite=overwrite)
+    check_outputs((save_scores, SCORES), (save_forecasts, SCORED), others=runs, overwrite=overwrite)
     evaluation = socialx.evaluate(
         runs,
         save_forecasts=save_forecasts,
@@ -82,7 +83,6 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
     """
     import socialx
     from socialx.scoring.explanation import print_explanation
-    from socialx.scoring.tables import print_protocol
 
     explanation = socialx.explain(settings=layers, progress=Show("explain"), **arguments)
     if len(explanation.protocol.targets) > 1:
@@ -91,7 +91,6 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
         print_json(explanation.as_dict())
         return
     print_explanation(explanation)
-    print_protocol(explanation.protocol)
 
 
 @command("calibrate")
@@ -178,13 +177,11 @@ def predict(
       socialx predict runs/demo --start "2012-05-20 06:00" --every 15min -o am.csv
     """
     import socialx
-    from socialx.forecast.forecast import check_suffix
+    from socialx.core.outputs import PICTURE, check_outputs
+    from socialx.forecast.files import FORECAST
     from socialx.forecast.picture import SHOWN, print_forecast
-    from socialx.tasks.outputs import PICTURE, check_outputs
 
-    if output is not None:
-        check_suffix(output)
-    check_outputs((output, None), (plot, PICTURE), layers=layers, runs=[run], others=[meta_csv], overwrite=overwrite)
+    check_outputs((output, FORECAST), (plot, PICTURE), overwrite=overwrite)
     forecast = socialx.predict(run, meta_csv=meta_csv, settings=layers, progress=Show("predict"), **arguments)
     if output is not None:
         forecast.write(output, overwrite)

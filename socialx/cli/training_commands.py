@@ -124,9 +124,9 @@ def profile(
       socialx profile --data metr_la.h5 --fail-unless 'gpu_busy>=0.8'
     """
     import socialx
+    from socialx.core.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.profiling.profile import missed_limits, parse_limits
     from socialx.profiling.rules import check_names, matching_findings
-    from socialx.tasks.outputs import ADVICE, ADVISED, PAGE, PROFILE, TRACE, check_outputs
     from socialx.training.process_group import group_from_env
 
     group = group_from_env()
@@ -140,7 +140,7 @@ def profile(
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
     written = ((output, PROFILE), (html, PAGE), (trace, TRACE), (tuned, ADVICE))
-    check_outputs(*written, layers=layers, others=(compare,))
+    check_outputs(*written, others=(compare, *layers.files))
     if compare is not None:
         _compare(layers, compare, fail_slower, as_json)
         return

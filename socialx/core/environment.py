@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-import socialx
 from socialx.core.precision import Precision
+from socialx.core.version import PACKAGE, __version__
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt
@@ -32,7 +32,7 @@ def environment(precision: Precision) -> dict[str, Any]:
     cpu = cpu_field("model name") or platform.processor() or platform.machine()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
     return {
-        "socialx": socialx.__version__,
+        "socialx": __version__,
         "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -157,7 +157,7 @@ def total_memory() -> int | None:
 @cache
 def commit() -> str | None:
     """Return the source tree's commit, with -dirty; ``None`` for an installed wheel."""
-    root = Path(socialx.__file__).parents[1]
+    root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -6,7 +6,7 @@ matplotlib is loaded when a picture is drawn.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 SIZE, DPI = (9.0, 10.5), 100  # inches, pixels per inch: as wide as a page shows it
 HOUR, DAY = 3_600, 86_400  # seconds
 SMALL, DOT = 10, 6.0  # points
+MOST_DOTS = 100  # of a line
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")  # in English whatever the locale
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 BLUE, VERMILION = "#0072b2", "#d55e00"  # of Okabe and Ito's palette, which everybody can tell apart
@@ -120,6 +121,14 @@ def title(axes: Axes, first: str, second: str) -> None:
     """Write a panel's heading (first), and below, in smaller letters, a note for readers (second)."""
     axes.set_title(first, pad=22)
     axes.annotate(second, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL)
+
+
+def draw_lines(axes: Axes, lines: Iterable[tuple[Any, Any, Mapping[str, Any]]], **settings: Any) -> None:
+    """Draw lines, each with its places, its values and its look, and set the axes; a line of few values has dots."""
+    for places, values, look in lines:
+        dots = {"marker": "o", "markersize": 3} if 2 < len(values) <= MOST_DOTS else {}
+        axes.plot(places, values, **{**dots, **look})
+    axes.set(**settings)
 
 
 def plain(axes: Axes, grid: str) -> None:

@@ -16,24 +16,28 @@ import numpy as np
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Command, SocialxError
 from socialx.data.geo import to_plane
-from socialx.drawing.canvas import DOT, DPI, SMALL, VERMILION, title
+from socialx.drawing.canvas import DOT, SMALL, VERMILION, title
 from socialx.files.store.layout import Sensors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 BAR: dict[str, Any] = {"location": "bottom", "fraction": 0.05, "aspect": 40, "pad": 0.02}  # the colour bars
 ERROR_COLOURS = "OrRd"  # of what is worse the more there is, apart from the scale of speeds
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
+APART = 8  # points between a dot and its label
+SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a dot: across, up
 Place = tuple[float, float]  # longitude and latitude
 
 
 @dataclass(frozen=True, eq=False)
 class SensorMap:
-    """The contents of a map.
+    """The contents of a map, in a picture or on a page.
 
     degrees [N,2]: latitude and longitude, NaN if unknown. values [N]: for colours, NaN if absent. worst: indices of
     sensors with a value, the worst first, drawn on top. colours: the scale. sizes [N]: dot sizes, 1 is usual. far [N]:
@@ -57,13 +61,26 @@ class SensorMap:
     otherwise: str = ""
     draw_below: Callable[[Axes, np.ndarray], str] = lambda axes, xy: ""
 
+    def locations(self) -> tuple[np.ndarray, list[str]]:
+        """Return locations in km around the centre [N,2], NaN for sensors to leave out, and notes with counts.
+
+        A sensor far away is left out, unless all are far away.
+        """
+        located = np.isfinite(self.degrees).all(axis=1)
+        kept, far = np.where(located[:, None], self.degrees, np.nan), np.zeros(len(located), bool)
+        if located.any():
+            far = located & (far_away(to_plane(*kept.T)) if self.far is None else self.far)
+            far &= (located & ~far).any()
+            kept[far] = np.nan
+            kept = to_plane(*kept.T)
+        counts = {"without position": ~located, "far away, not drawn": far, **self.notes}
+        return kept, [f"{flags.sum()} {phrase}" for phrase, flags in counts.items() if flags.any()]
+
 
 def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     """Draw a map of sensors on ``axes``, after all panels, because the layout is final afterwards."""
-    xy, located, far = plane_locations(shown.degrees, shown.far)
+    xy, notes = shown.locations()
     drawn = np.isfinite(xy).all(axis=1)
-    counts = {"without position": ~located, "far away, not drawn": far, **shown.notes}
-    notes = [f"{flags.sum()} {phrase}" for phrase, flags in counts.items() if flags.any()]
     if not drawn.any():
         title(axes, shown.heading, "; ".join(notes))
         axes.text(0.5, 0.5, "no sensor has a position", ha="center", va="center", transform=axes.transAxes)
@@ -101,26 +118,8 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
     figure.draw_without_rendering()  # lays the figure out, and again with the labels of its final limits
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    legend, corner = axes.get_legend(), np.asarray(axes.bbox.extents)[[0, 1, 0, 1]]
-    full = [(np.asarray(legend.get_window_extent().extents) - corner) * 72 / DPI] if legend else []
     named = [index for index in shown.named if drawn[index]][:LABELLED]
-    place_labels(axes, [shown.ids[index] for index in named], xy[named], xy[drawn], full)
-
-
-def plane_locations(degrees: np.ndarray, far: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return locations in km around the centre [N,2], masks of sensors with a location [N] and far away [N].
-
-    degrees [N,2]: latitude and longitude. far [N]: the mask if given, None asks ``far_away``. A sensor far away gets
-    the location NaN, unless all are far away.
-    """
-    located = np.isfinite(degrees).all(axis=1)
-    if not located.any():
-        return np.full(degrees.shape, np.nan), located, located
-    kept = np.where(located[:, None], degrees, np.nan)
-    far = located & (far_away(to_plane(*kept.T)) if far is None else far)
-    far &= (located & ~far).any()
-    kept[far] = np.nan
-    return to_plane(*kept.T), located, far
+    place_labels(axes, [shown.ids[index] for index in named], xy[named], xy[drawn])
 
 
 def far_away(xy: np.ndarray) -> np.ndarray:
@@ -135,54 +134,29 @@ def round_length(most: float) -> float:
     return float(power * max(factor for factor in (1, 2, 5) if factor * power <= most))
 
 
-def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, places: np.ndarray, full: list[np.ndarray]) -> None:
-    """Write texts next to their anchors [m,2], where a text hides no text and the fewest dots (places [n,2]).
+def place_labels(axes: Axes, texts: list[str], anchors: np.ndarray, dots: np.ndarray) -> None:
+    """Write texts next to anchors [m,2], each on the side that hides the fewest other texts, and then dots [n,2].
 
-    Anchors and dots are in km, and the layout is final. full: boxes (left, bottom, right, top) in points to avoid.
+    Anchors and dots are in data units. No layout changes afterwards.
     """
-    dots, size = in_points(axes, places)
-    margin = np.array([-4.0, -4.0, 4.0, 4.0])
-    turns = np.radians(np.arange(0, 360, 30))
+    legend, points = axes.get_legend(), axes.transData.transform(dots)
+    taken = [legend.get_window_extent()] if legend else []
+    look: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "boxstyle": "square,pad=0.15"}
     for text, anchor in zip(texts, anchors, strict=True):
-        half = np.array([0.34 * SMALL * len(text) + 2, 0.7 * SMALL])  # of its box; digits are 0.64 of their size wide
-        at = in_points(axes, anchor[None])[0][0]
-        choices = []
-        for radius in (16, 34, 52, 76):
-            for turn in turns:
-                shift = np.array([np.cos(turn), np.sin(turn)]) * (half + radius)
-                box = np.concatenate([at + shift - half, at + shift + half])
-                clashes = count_overlaps(box, full) + bool((box[:2] < 4).any() or (box[2:] > size - 4).any())
-                choices.append(((clashes, count_inside(dots, box + margin), radius), shift, box))
-        _, shift, box = min(choices, key=lambda choice: choice[0])
-        full = [*full, box]
-        axes.annotate(
-            text,
-            anchor,
-            shift,
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-            zorder=6,
-            bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            arrowprops={"arrowstyle": "-", "color": "black", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 2},
-        )
+        label = axes.annotate(text, anchor, (0, 0), textcoords="offset points", fontsize=SMALL, zorder=6, bbox=look)
 
+        def put(side: tuple[int, int], label: Annotation = label) -> Bbox:
+            across, up = side
+            label.set(ha=("center", "left", "right")[across], va=("center", "bottom", "top")[up])
+            label.xyann = across * APART, up * APART
+            return label.get_window_extent()
 
-def in_points(axes: Axes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return locations [n,2] and the panel size [2] in points from the lower left corner, in a final layout."""
-    size = np.array(axes.bbox.size) * 72 / DPI
-    return axes.transAxes.inverted().transform(axes.transData.transform(xy)) * size, size
+        def crowding(side: tuple[int, int]) -> tuple[int, int]:
+            box = put(side)
+            cut = axes.bbox.count_contains(box.corners()) < len(box.corners())
+            return box.count_overlaps(taken) + cut, box.count_contains(points)
 
-
-def count_inside(dots: np.ndarray, box: np.ndarray) -> int:
-    """Return the number of dots [n,2] inside a box (left, bottom, right, top)."""
-    return int(((dots >= box[:2]) & (dots <= box[2:])).all(axis=1).sum())
-
-
-def count_overlaps(box: np.ndarray, others: Sequence[np.ndarray]) -> int:
-    """Return how many ``others`` overlap a box; each box is (left, bottom, right, top)."""
-    return sum(bool((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all()) for other in others)
+        taken.append(put(min(SIDES, key=crowding)))
 
 
 def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:

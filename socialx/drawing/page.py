@@ -11,17 +11,16 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from socialx.drawing.canvas import DAY, HOUR, value_limits
+from socialx.drawing.canvas import draw_lines
 from socialx.drawing.terminal import DASH, number, percent
 
 if TYPE_CHECKING:
@@ -167,11 +166,22 @@ def inline(title: str, description: str, draw: Callable[[Axes], None], size: tup
     return named + Markup(shapes) + Markup("</svg>")  # noqa: S704 - matplotlib escapes its texts
 
 
-def clock_axes(axes: Axes, seconds: np.ndarray, values: np.ndarray, unit: str) -> float:
-    """Set ticks, limits and title (a unit) of axes for values at ``seconds`` of a day, and return the leftmost hour."""
-    hours = seconds % DAY / HOUR
-    left, right = float(hours[0]), max(float(hours[-1]), float(hours[0]) + 0.1)
-    ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
-    axes.set(title=unit, xlim=(left, right), ylim=value_limits(values))
-    axes.set_xticks(ticks, [f"{hour:02}:00" for hour in ticks])
-    return left
+def chart(
+    name: str,
+    description: str,
+    lines: Iterable[tuple[Any, Any, Line]],
+    band: tuple[Any, Any, Any] | None = None,
+    size: tuple[int, int] = SIZE,
+    **settings: Any,
+) -> Markup:
+    """Return lines, each with its places, its values and its look, as a picture for a page; the first is on top.
+
+    band: places, and the lower and upper end of an area below the lines. settings: of the axes, as matplotlib has them.
+    """
+
+    def draw(axes: Axes) -> None:
+        if band is not None:
+            axes.fill_between(*band, color=COLOURS["Area"], linewidth=0)
+        draw_lines(axes, [(places, values, line.style) for places, values, line in lines][::-1], **settings)
+
+    return inline(name, description, draw, size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TypeGuard
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple, TypeGuard
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,20 +17,35 @@ IMPUTED = {True: ", zeros filled in by its writer", False: "", None: ", perhaps 
 DASH = "-"  # stands for what is not known
 
 
-def number_table(first: str, *others: str) -> Table:
-    """Return an empty table with a first column for names, and a right-aligned column for each head in ``others``."""
-    table = Table(show_edge=False)
-    table.add_column(escape(first), no_wrap=True)
-    for head in others:
-        table.add_column(escape(head), no_wrap=True, justify="right")
-    return table
+class TextTable(NamedTuple):
+    """A table for a terminal or a page: the first column has names, the others have numbers.
 
+    A row without a name belongs to the last row with one. bold: the names of rows to print in bold. long: how many
+    heads may be wrapped, as they are long names. below: lines after the table.
+    """
 
-def print_table(out: Console, title: str, table: Table) -> None:
-    """Print a title, which may be wider than the table, then the table and an empty line."""
-    out.print(title, style="italic", highlight=False, markup=False, soft_wrap=True)
-    out.print(table)
-    out.print()
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bold: Collection[str] = ()
+    long: int = 1
+    below: Sequence[str] = ()
+
+    def print(self, out: Console) -> None:
+        """Print the title, which may be wider than the table, then the table and an empty line."""
+        table = Table(show_edge=False)
+        for number, head in enumerate(self.heads):
+            justify: Literal["right", "left"] = "right" if number else "left"
+            table.add_column(escape(head), overflow="fold", no_wrap=number >= self.long, justify=justify)
+        parts = not all(row[0] for row in self.rows)
+        for row, following in zip(self.rows, [*self.rows[1:], ("last",)], strict=True):
+            style = "bold" if row[0] in self.bold else ""
+            table.add_row(*map(escape, row), end_section=parts and bool(following[0]), style=style)
+        out.print(self.title, style="italic", highlight=False, markup=False, soft_wrap=True)
+        out.print(table)
+        for line in self.below:
+            print_line(out, line)
+        out.print()
 
 
 def print_line(out: Console, line: str) -> None:
@@ -68,21 +84,17 @@ def lead_text(minutes: int) -> str:
     return f"{minutes // 60} h" if minutes > 60 and minutes % 60 == 0 else f"{minutes} min"
 
 
-def step_name(minutes: int | None, horizon: int = 0) -> str:
-    """Return the lead time of a step as a text, or ``all 12 steps`` for None."""
-    return f"all {horizon} steps" if minutes is None else lead_text(minutes)
-
-
-def lead_times(horizon: int, step_minutes: int) -> list[int | None]:
-    """Return the lead times that tables report, in minutes, then None for all steps.
+def lead_times(horizon: int, step_minutes: int) -> dict[int | None, str]:
+    """Return the lead times that tables report, in minutes, then None for all steps; each with its text.
 
     Lead times of 15, 30 and 60 minutes and 3, 6, 12 and 24 hours are reported where a step has that lead time. The last
     step is added for a horizon above an hour, or where the list would be empty.
     """
     last = horizon * step_minutes
-    usual = [lead for lead in (15, 30, 60, 180, 360, 720, 1440) if lead % step_minutes == 0 and lead <= last]
-    longer = last > 60 and last not in usual
-    return [*usual, *([last] if longer or not usual else []), None]
+    shown = [lead for lead in (15, 30, 60, 180, 360, 720, 1440) if lead % step_minutes == 0 and lead <= last]
+    if not shown or (last > 60 and last not in shown):
+        shown.append(last)
+    return {**{minutes: lead_text(minutes) for minutes in shown}, None: f"all {horizon} steps"}
 
 
 def bar(share: float, width: int = 30) -> str:

@@ -16,7 +16,8 @@ import h5py
 import numpy as np
 
 from socialx.core.disk import atomic_write
-from socialx.core.errors import Argument, SettingsError, SocialxError, counted, in_short, sample
+from socialx.core.errors import Argument, SocialxError, counted, in_short, sample
+from socialx.core.outputs import HEAD_BYTES, OutputKind
 from socialx.files.store.layout import PACKED, fixed_texts, plain_text
 from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
 from socialx.files.store.time_axis import JITTER_S, Clock
@@ -30,7 +31,30 @@ NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
 COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
 AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
 ZONED = re.compile(r":.*(Z|[+-][0-9:]+)$")  # a time with its offset from UTC
+ANY = re.compile(b"")
 CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
+
+
+@dataclass(frozen=True)
+class ForecastKind(OutputKind):
+    """An output with forecasts in a table or in HDF5, which has a column or data set of this name."""
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether an existing file has forecasts, whatever its suffix."""
+        with path.open("rb") as file:
+            head = file.readline(HEAD_BYTES)
+        if head.startswith(b"PAR1"):
+            import pyarrow.parquet as pq
+
+            return "forecast" in pq.read_schema(path).names
+        if head.startswith(b"\x89HDF"):
+            with open_hdf5(path, AS_WRITTEN) as stored:
+                return "forecast" in stored
+        return b"forecast" in re.split(rb"[,\r\n]", head)
+
+
+FORECAST = ForecastKind("a forecast", (".csv", ".parquet", ".h5"), ANY, asks=True)
+SCORED = ForecastKind("a file of scored forecasts", SCORED_SUFFIXES, ANY, asks=True)
 
 
 def write_forecast(path: Path, forecast: Any) -> None:
@@ -73,13 +97,6 @@ class Scored:
 
 
 Add = Callable[[np.ndarray, np.ndarray], None]
-
-
-def check_scored(path: Path) -> None:
-    """Raise SettingsError for a file of scored forecasts with a suffix other than .h5 and .parquet."""
-    suffix = path.suffix.lower()
-    if suffix not in SCORED_SUFFIXES:
-        raise SettingsError(path, f"the suffix {path.suffix!r} is unknown", f"choose {', '.join(SCORED_SUFFIXES)}")
 
 
 def read_forecasts(path: Path, about: Scored) -> np.ndarray:

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from socialx.core.disk import as_cell, atomic_write, check_output
+from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, SettingsError, counted
 from socialx.core.notebook import ROWS, ResultRepr, names_in
+from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
+from socialx.forecast.files import FORECAST, write_forecast
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from socialx.forecast.picture import Panel
 
-SUFFIXES = (".csv", ".parquet", ".h5")
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
 REMARKS = {PARTIAL: "lookback incomplete", MISSING: "no reading in the lookback", NEVER: "never reported"}
 
@@ -49,7 +50,6 @@ class Forecast(ResultRepr):
         interval: level of the prediction intervals, such as 0.9; None without intervals.
         lower, upper: ends of the prediction intervals, float32 [W,P,N,G].
         notes: reasons to doubt the numbers.
-        inputs: files that were read; outputs never replace them.
         local_zone: the zone in texts, tables and pictures, if the file is in UTC.
     """
 
@@ -71,7 +71,6 @@ class Forecast(ResultRepr):
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
     notes: tuple[str, ...] = ()
-    inputs: tuple[Path, ...] = ()
     local_zone: str | None = None
 
     @property
@@ -216,14 +215,14 @@ class Forecast(ResultRepr):
         return {"forecast": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically; overwrite: replace a file."""
+        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically; overwrite: replace a forecast."""
         path = Path(path)
-        check_suffix(path)
+        FORECAST.check_name(path)
         {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``to_frame`` as CSV, atomically, with four decimals; overwrite: replace an existing file."""
-        check_output(Path(path), overwrite, self.inputs)
+        """Write ``to_frame`` as CSV, atomically, with four decimals; overwrite: replace a forecast."""
+        FORECAST.check_older(Path(path), overwrite)
         frame = self.to_frame()
         texts = [name for name in ("sensor", "target", "unit") if name in frame]
         with atomic_write(Path(path)) as temporary:
@@ -233,19 +232,17 @@ class Forecast(ResultRepr):
             frame.to_csv(temporary, index=False, float_format="%.4f")
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``to_frame`` as Parquet, atomically; overwrite: replace an existing file."""
-        check_output(Path(path), overwrite, self.inputs)
+        """Write ``to_frame`` as Parquet, atomically; overwrite: replace a forecast."""
+        FORECAST.check_older(Path(path), overwrite)
         with atomic_write(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)
 
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], origin [W], sensors [N], readings [W,N].
 
-        W origins, P steps, N sensors, G targets.  Intervals add lower and upper [W,P,N,G].  overwrite: replace a file.
+        W origins, P steps, N sensors, G targets.  Intervals add lower and upper [W,P,N,G].  overwrite: replace one.
         """
-        from socialx.forecast.files import write_forecast
-
-        check_output(Path(path), overwrite, self.inputs)
+        FORECAST.check_older(Path(path), overwrite)
         with atomic_write(Path(path)) as temporary:
             write_forecast(temporary, self)
 
@@ -282,7 +279,7 @@ class Forecast(ResultRepr):
         from socialx.drawing.terminal import lead_text
         from socialx.forecast.picture import MOST, plot_forecast
 
-        check_output(Path(path), True, self.inputs)
+        PICTURE.check_older(Path(path))
         shown = self.panels(sensors or self.largest_changes(MOST))
         local, minutes = self.clock.local, self.step_minutes * self.values.shape[1]
         first = int(local(self.origin[0].astype(np.int64)))
@@ -295,9 +292,3 @@ class Forecast(ResultRepr):
         label = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
         band = "" if self.interval is None else f"{100 * self.interval:g} % prediction interval"
         plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", label, Path(path), band)
-
-
-def check_suffix(path: Path) -> None:
-    """Raise SettingsError for a forecast file with a suffix other than .csv, .parquet and .h5."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SettingsError(path, f"the suffix {path.suffix!r} is unknown", f"choose {', '.join(SUFFIXES)}")

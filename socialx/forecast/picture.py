@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, time_ticks, value_limits
-from socialx.drawing.terminal import lead_times, number, print_line, step_name
+from socialx.drawing.terminal import lead_times, number, print_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,17 +52,17 @@ def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, co
     """Print a headline, then the forecast from the last origin, a row per sensor: observation, forecasts, intervals."""
     out, first = console or Console(), panels[0]
     print_line(out, headline)
-    shown = [minutes for minutes in lead_times(first.values.shape[1], step_minutes) if minutes]
+    *shown, _ = lead_times(first.values.shape[1], step_minutes).items()
     shown = shown[-(STEPS if first.lower is None else STEPS_WITH_INTERVALS) :]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
-    for head in ("reading", *map(step_name, shown)):
+    for head in ("reading", *(text for _, text in shown)):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True)
     for panel in panels:
         last = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
         cells = []
-        for step in (minutes // step_minutes - 1 for minutes in shown):
+        for step in ((minutes or 0) // step_minutes - 1 for minutes, _ in shown):
             cells.append(f"{panel.values[-1, step]:.1f}")
             if panel.lower is not None and panel.upper is not None:
                 low, high = panel.lower[-1, step], panel.upper[-1, step]

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 
-from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, title
+from socialx.drawing.canvas import BLUE, DAYS, GREY, SMALL, VERMILION, draw_lines, headline, picture, plain, title
 from socialx.drawing.map import ERROR_COLOURS, Place, SensorMap, draw_map, feature, point_features, write_features
-from socialx.drawing.terminal import lead_times, number, number_table, print_line, print_table, step_name, unit_suffix
+from socialx.drawing.terminal import DASH, TextTable, lead_times, number, percent, print_line, unit_suffix
 from socialx.scoring.metrics import ErrorRow, mae_values
+from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.results import Explanation, Layer, SensorErrors
-from socialx.scoring.tables import WORST, key_text
+from socialx.scoring.tables import WORST, key_text, protocol_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LINKS = 2  # arrows drawn to each of the worst sensors
 WIDTHS = (0.8, 1.8, 3.0)  # points, for weights up to a third of the largest, two thirds, and above
 MOST_HEADS = 20  # labelled with a number
+TELLING = 0.005  # the share of errors at either end that does not stretch the colours
+HOUR_STEPS = (15, 30, 45, 60)  # minutes with a label, of a horizon of an hour
 LINE, POINT = BLUE, VERMILION
 # Line styles of baselines, distinct even in greyscale.
 REFERENCES: tuple[dict[str, Any], ...] = (
@@ -34,54 +35,57 @@ REFERENCES: tuple[dict[str, Any], ...] = (
 
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
-    """Print MAE by lead time, hour and worst sensor, and each attention head's numbers, as tables."""
+    """Print MAE by lead time, hour and worst sensor, each attention head's numbers, and the protocol."""
     out = console or Console()
+    for table in _tables(explanation):
+        table.print(out)
+    lines = [f"no pooling: {explanation.no_pooling}"] if explanation.no_pooling else []
+    for line in (*lines, *protocol_lines(explanation.protocol)):
+        print_line(out, line)
+
+
+def _tables(explanation: Explanation) -> Iterator[TextTable]:
     mae, steps = f"MAE{unit_suffix(explanation.unit)}", explanation.by_horizon
-    table = number_table("at", mae, "forecasts")
-    rows = {row.key: row for row in steps} | {None: ErrorRow(None, explanation.mae, explanation.count)}
-    for minutes in lead_times(len(steps), steps[0].key):
-        row = rows[minutes]
-        table.add_row(step_name(minutes, len(steps)), number(row.mae, 4), f"{row.count:,}")
-    print_table(out, f"{explanation.run}, {explanation.split} windows, {explanation.target}", table)
+    rows = {row.key: row for row in (*steps, ErrorRow(None, explanation.mae, explanation.count))}
+    cells: list[Sequence[str]] = [
+        (text, number(rows[minutes].mae, 4), f"{rows[minutes].count:,}")
+        for minutes, text in lead_times(len(steps), steps[0].key).items()
+    ]
+    name = f"{explanation.run}, {explanation.split} windows, {explanation.target}"
+    yield TextTable(name, ("at", mae, "forecasts"), cells)
     hours = [(key_text("hour", row.key), number(row.mae, 3)) for row in explanation.by_hour]
-    table = number_table(*("from", mae) * 4)
-    for first in range(6):
-        table.add_row(*(cell for hour in hours[first::6] for cell in hour))
-    print_table(out, "by the hour of the day that is forecast", table)
-    scored = [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]
-    table = number_table("sensor", mae, "forecasts", "neighbour", "weight", "km")
-    for sensor in scored:
-        largest = [(escape(near.id), f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
-        errors = (number(sensor.mae, 3), f"{sensor.count:,}")
-        table.add_row(escape(sensor.id), *errors, *(largest[0] if largest else ("-", "-", "-")))
-    named, sensors = len(scored), len(explanation.sensors)
-    worst = f"the {named} worst of {sensors} sensors" if named < sensors else "sensors, the worst first"
-    print_table(out, f"{worst}, and the neighbour with the largest weight", table)
-    if explanation.no_pooling:
-        print_line(out, f"no pooling: {explanation.no_pooling}")
-    else:
-        _print_layers(explanation.layers, out)
+    cells = [[cell for hour in hours[first::6] for cell in hour] for first in range(6)]
+    yield TextTable("by the hour of the day that is forecast", ("from", mae) * 4, cells)
+    cells = []
+    for sensor in (scored := [sensor for sensor in explanation.sensors if sensor.mae is not None][:WORST]):
+        largest = [(near.id, f"{near.weight:.3f}", f"{near.km:.1f}") for near in sensor.neighbours[:1]]
+        cells.append((sensor.id, number(sensor.mae, 3), f"{sensor.count:,}", *(largest or [(DASH,) * 3])[0]))
+    sensors = len(explanation.sensors)
+    worst = f"the {len(scored)} worst of {sensors} sensors" if len(scored) < sensors else "sensors, the worst first"
+    heads = ("sensor", mae, "forecasts", "neighbour", "weight", "km")
+    yield TextTable(f"{worst}, and the neighbour with the largest weight", heads, cells)
+    if explanation.layers:
+        yield _heads(explanation.layers)
 
 
-def _print_layers(layers: Sequence[Layer], out: Console) -> None:
-    trained, most = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours
-    table = number_table("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+def _heads(layers: Sequence[Layer]) -> TextTable:
+    trained, most, cells = "trained" if any(layer.trained for layer in layers) else "fixed", layers[0].neighbours, []
     for layer in layers:
         name = layer.name
         for row_name, head in [*((str(i), head) for i, head in enumerate(layer.heads, start=1)), ("all", layer.mean)]:
-            null_key = "-" if head.null_key is None else f"{head.null_key:.1%}"
-            radius, softness = number(head.gate_radius_km, 2), number(head.softness_km, 2)
+            km = (number(head.gate_radius_km, 2), number(head.softness_km, 2))
             rest = (number(head.entropy_nats, 2), number(head.distance_km, 2))
-            table.add_row(name, row_name, radius, softness, null_key, *rest, end_section=row_name == "all")
+            cells.append((name, row_name, *km, percent(head.null_key), *rest))
             name = ""
-    print_table(out, f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats", table)
     text = (
         f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
         "neighbours and the null key; null key: weight that goes to no neighbour"
     )
     if any(layer.mean.null_key is None for layer in layers):
         text = "pooling.kind max has no weights: it takes the largest value of all neighbours"
-    print_line(out, text)
+    name = f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats"
+    heads = ("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    return TextTable(name, heads, cells, below=[text])
 
 
 def plot_explanation(explanation: Explanation, path: Path) -> None:
@@ -97,40 +101,39 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
         times += f" ({zone})" if times and (zone := explanation.protocol.clock.name) else ""
         target = explanation.target.replace("_", " ")
         headline(figure, f"{name}{mae}", f"{target}, {explanation.split} windows{times}, {count}")
-        _draw_horizon(axes["horizon"], explanation)
-        _draw_hours(axes["hour"], explanation)
+        for by in ("horizon", "hour"):
+            _draw_errors(axes[by], explanation, by)
         _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
         if radii:
             _draw_radii(axes["radii"], radii)
-        _draw_map(figure, axes["map"], explanation)
+        draw_map(figure, axes["map"], error_map(explanation))
 
 
-def _draw_map(figure: Figure, axes: Axes, explanation: Explanation) -> None:
-    """Draw the sensors in km, with colour and size by MAE, and arrows from neighbours to the worst sensors."""
+def error_map(explanation: Explanation) -> SensorMap:
+    """Return the map with colour and size by MAE, and arrows from neighbours to the worst sensors."""
     mae = mae_values(explanation.sensors)
     scored = np.flatnonzero(np.isfinite(mae))
     worst = scored[np.argsort(-mae[scored], kind="stable")]
-    low, high = np.quantile(mae[scored], [0, 0.99]) if len(scored) else (0.0, 1.0)
+    low, high = np.quantile(mae[scored], [TELLING, 1 - TELLING]) if len(scored) else (0.0, 1.0)
     high = high if high > low else low + 1  # a single sensor
 
     def draw_below(axes: Axes, xy: np.ndarray) -> str:
         links = _draw_links(axes, explanation.sensors, xy)
         return links if explanation.layers else "no social pooling"
 
-    shown = SensorMap(
+    return SensorMap(
         heading=f"Sensors by MAE, {explanation.unit}: larger and darker is worse",
         ids=[sensor.id for sensor in explanation.sensors],
         degrees=np.array([(sensor.latitude, sensor.longitude) for sensor in explanation.sensors], float),
         values=mae,
         worst=worst,
         colours={"vmin": low, "vmax": high, "cmap": ERROR_COLOURS},
-        colour_bar={"label": f"MAE, {explanation.unit}", "extend": "max" if (mae[scored] > high).any() else "neither"},
+        colour_bar={"label": f"MAE, {explanation.unit}", "extend": "both"},
         sizes=0.5 + 1.5 * np.clip(np.nan_to_num((mae - low) / (high - low), nan=1 / 3), 0, 1),
         named=worst.tolist(),
         notes={"without valid target (grey)": np.isnan(mae)},
         draw_below=draw_below,
     )
-    draw_map(figure, axes, shown)
 
 
 def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> str:
@@ -164,30 +167,40 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> 
     return f"arrows: to the {worst} worst sensors from the {LINKS} neighbours with the largest weights"
 
 
-def _draw_horizon(axes: Axes, explanation: Explanation) -> None:
-    minutes = [row.key for row in explanation.by_horizon]
-    for (name, reference), style in zip(explanation.references.items(), REFERENCES, strict=False):
-        axes.plot(minutes, mae_values(reference.by_horizon), label=name, **style)
-    axes.plot(minutes, mae_values(explanation.by_horizon), color=LINE, marker="o", markersize=4, label="run")
-    title(axes, "MAE by horizon", explanation.unit)
-    axes.set(xlabel="minutes ahead", xlim=(0, None), ylim=(0, None))
-    axes.set_xticks([m for m in minutes if m % 15 == 0][:8] or minutes[:8])
-    if explanation.references:
+def division(by: str, rows: Sequence[ErrorRow], protocol: ScoringProtocol) -> tuple[str, Any, dict[str, Any]]:
+    """Return how errors by horizon, hour or weekday are drawn: a heading, the place of each row, and the axis below."""
+    last = protocol.horizon * protocol.step_minutes
+    steps = (
+        [minutes for minutes in HOUR_STEPS if minutes % protocol.step_minutes == 0] if last == HOUR_STEPS[-1] else []
+    )
+    zone, days = protocol.clock.name, (*DAYS, "hol.")[: len(rows)]
+    middles = np.arange(len(rows)) + 0.5
+    hour = f"hour that is forecast{f', {zone}' if zone else ''}"
+    divisions: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "horizon": (
+            "By horizon",
+            [row.key for row in rows],
+            {"xlabel": "minutes ahead", "xlim": (0, last)} | ({"xticks": steps} if steps else {}),
+        ),
+        "hour": ("By hour of the day", middles, {"xlabel": hour, "xlim": (0, 24), "xticks": range(0, 25, 6)}),
+        "weekday": ("By weekday", middles, {"xlim": (0, len(rows)), "xticks": middles, "xticklabels": days}),
+    }
+    return divisions[by]
+
+
+def _draw_errors(axes: Axes, explanation: Explanation, by: str) -> None:
+    rows: dict[str, Sequence[ErrorRow]] = {
+        name: getattr(errors, f"by_{by}") for name, errors in {**explanation.references, "run": explanation}.items()
+    }
+    heading, places, below = division(by, rows["run"], explanation.protocol)
+    looks = [*REFERENCES[: len(rows) - 1], {"color": LINE, "marker": "o", "markersize": 4}]
+    lines = zip(rows.items(), looks, strict=True)
+    drawn = [(places, mae_values(table), {"marker": "", "label": name} | look) for (name, table), look in lines]
+    draw_lines(axes, drawn, ylim=(0, None), **below)
+    title(axes, f"MAE {heading[0].lower()}{heading[1:]}", explanation.unit)
+    if by == "horizon" and explanation.references:
         axes.legend(fontsize=SMALL - 1, loc="lower right", frameon=False)
     plain(axes, "both")
-
-
-def _draw_hours(axes: Axes, explanation: Explanation) -> None:
-    hours = [row.key + 0.5 for row in explanation.by_hour]
-    axes.bar(hours, mae_values(explanation.by_hour), width=0.85, color=LINE)
-    for reference, style in zip(explanation.references.values(), REFERENCES, strict=False):
-        axes.plot(hours, mae_values(reference.by_hour), **style)
-    title(axes, "MAE by hour of the day", f"{explanation.unit}; dashed: all hours")
-    if explanation.mae is not None:
-        axes.axhline(explanation.mae, color=GREY, linestyle="--", linewidth=1)
-    zone = explanation.protocol.clock.name
-    axes.set(xlabel=f"hour that is forecast{f', {zone}' if zone else ''}", xlim=(0, 24), xticks=range(0, 25, 6))
-    plain(axes, "y")
 
 
 def _draw_worst(axes: Axes, sensors: Sequence[SensorErrors], mean: float | None, unit: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from socialx import __version__
 from socialx.core.environment import commit
 from socialx.core.errors import Argument, Command, SocialxError, fall_back, sample, shortened
+from socialx.core.version import __version__
 from socialx.data.scaler import MeanStd
 from socialx.dataset import Dataset
 from socialx.files.sources.holidays import as_dates

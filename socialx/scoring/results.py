@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from socialx.core.disk import as_cell, atomic_write, check_output
+from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, Message, SettingsError
 from socialx.core.notebook import ResultRepr
+from socialx.core.outputs import SCORES
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
@@ -89,7 +90,6 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     share of the sensors gives no reading: all sensors, the silent ones, the others. coverage: run -> target -> interval
     coverage. by: model -> group -> errors in the first target. difference: between two runs. drift: per run.
     protocols: model -> averaging rule of publications -> MAE. without_target: number of windows without a valid target.
-    inputs: input files, which ``to_csv`` must keep.
     """
 
     split: str
@@ -104,7 +104,6 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     drift: Mapping[str, Drift] = field(default_factory=dict)
     protocols: Mapping[str, RuleErrors] = field(default_factory=dict)
     without_target: int | None = None
-    inputs: tuple[Path, ...] = field(default=(), repr=False)
 
     @property
     def distinct_models(self) -> dict[str, ModelScores]:
@@ -187,8 +186,8 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         }
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write ``rows`` as CSV, atomically; overwrite: replace an existing file, except one of ``inputs``."""
-        check_output(Path(path), overwrite, self.inputs)
+        """Write ``rows`` as CSV, atomically; overwrite: replace an existing table of scores."""
+        SCORES.check_older(Path(path), overwrite)
         with atomic_write(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, COLUMNS)
             table.writeheader()

@@ -1,26 +1,15 @@
-"""Scores as terminal tables: runs, baselines and published results, with the protocol below."""
+"""Scores as tables for a terminal or a page: runs, baselines and published results, with the protocol below."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from socialx.core.errors import counted, sample
-from socialx.drawing.terminal import (
-    IMPUTED,
-    lead_times,
-    number,
-    number_table,
-    print_line,
-    print_table,
-    step_name,
-    unit_suffix,
-)
+from socialx.drawing.terminal import DASH, IMPUTED, TextTable, lead_times, number, percent, print_line, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
@@ -39,36 +28,39 @@ OURS = "scored now"  # the source of our rows among published ones
 
 def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
     """Print a table per target, whatever else was scored, published results if any, and the protocol."""
-    out, protocol = console or Console(), evaluation.protocol
-    for target in protocol.targets:
-        title = f"{evaluation.split} windows"
-        title = title if len(protocol.targets) == 1 else f"{target}, {title}"
-        print_scores(evaluation.distinct_models, target, protocol, title, out)
-        if evaluation.climatology_days:
-            heading = f"{title}, climatology of the days before each day"
-            print_scores(evaluation.climatology_days, target, protocol, heading, out)
-        if evaluation.silent:
-            print_scores(evaluation.silent, target, protocol, f"{title}, some sensors without a reading", out)
-        if evaluation.coverage:
-            covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
-            print_coverage(covered, protocol, protocol.targets[target], f"{title}, prediction intervals", out)
-    for by in next(iter(evaluation.by.values()), {}):
-        errors = {name: tables[by] for name, tables in evaluation.by.items() if name in evaluation.distinct_models}
-        print_errors(errors, by, evaluation, out)
-    for name, rules in evaluation.protocols.items():
-        print_rules(name, rules, evaluation, out)
-    if evaluation.difference:
-        print_difference(evaluation.difference, protocol, out)
-    for name, drift in evaluation.drift.items():
-        print_drift(name, drift, protocol, out)
-    if evaluation.published:
-        print_ladder(ladder_rows(evaluation), out)
-    print_protocol(protocol, out)
-    lines = [*mape_notes(evaluation), *verdicts(evaluation), *silent_verdicts(evaluation)]
+    out = console or Console()
+    for table in tables(evaluation):
+        table.print(out)
+    lines = [*protocol_lines(evaluation.protocol), *mape_notes(evaluation), *verdicts(evaluation)]
+    lines += silent_verdicts(evaluation)
     if evaluation.difference and evaluation.difference.start:
         lines.append(fine_tuning_verdict(evaluation.difference))
     for line in (*lines, *(line for name, drift in evaluation.drift.items() for line in drift_lines(name, drift))):
         print_line(out, line)
+
+
+def tables(evaluation: Evaluation) -> Iterator[TextTable]:
+    """Yield a table per target and kind of score, the errors in groups, and whatever else was scored."""
+    protocol, shown = evaluation.protocol, evaluation.distinct_models
+    for target in protocol.targets:
+        title = f"{evaluation.split} windows"
+        title = title if len(protocol.targets) == 1 else f"{target}, {title}"
+        yield score_table(shown, target, protocol, title)
+        if evaluation.climatology_days:
+            heading = f"{title}, climatology of the days before each day"
+            yield score_table(evaluation.climatology_days, target, protocol, heading)
+        if evaluation.silent:
+            yield score_table(evaluation.silent, target, protocol, f"{title}, some sensors without a reading")
+        if evaluation.coverage:
+            covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
+            yield coverage_table(covered, target, protocol, f"{title}, prediction intervals")
+    yield from (error_table(evaluation, by) for by in next(iter(evaluation.by.values()), {}))
+    yield from (rule_table(name, rules, evaluation) for name, rules in evaluation.protocols.items())
+    if evaluation.difference:
+        yield difference_table(evaluation.difference, protocol)
+    yield from (drift_table(name, drift, protocol) for name, drift in evaluation.drift.items())
+    if evaluation.published:
+        yield ladder(ladder_rows(evaluation))
 
 
 def mape_notes(evaluation: Evaluation) -> list[str]:
@@ -136,53 +128,43 @@ def worse_steps(
     run: lead time in minutes (None: over all steps) -> scores. references: baseline name -> the same for the baseline.
     """
     where = []
-    for minutes in lead_times(protocol.horizon, protocol.step_minutes)[:-1]:
+    shown = lead_times(protocol.horizon, protocol.step_minutes)
+    for minutes, text in list(shown.items())[:-1]:
         name = min(references, key=lambda reference: references[reference][minutes].mae)
         mae, least = run[minutes].mae, references[name][minutes].mae
         if least < mae:
-            where.append(f"{step_name(minutes)} ({mae:.4g}, {name} {least:.4g})")
+            where.append(f"{text} ({mae:.4g}, {name} {least:.4g})")
     return ", ".join(where)
 
 
-def print_scores(
-    rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str, out: Console
-) -> None:
-    """Print MAE, RMSE, MAPE and R2 per model at 15, 30 and 60 minutes, if within the horizon, and over all steps."""
-    unit = unit_suffix(protocol.targets[target])
-    table = Table(title=title, title_justify="left", show_edge=False)
-    table.add_column("model", overflow="fold")
-    for head in ("at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"):
-        table.add_column(head, no_wrap=True, justify="right")
+def score_table(rows: Mapping[str, ModelScores], target: str, protocol: ScoringProtocol, title: str) -> TextTable:
+    """Return MAE, RMSE, MAPE and R2 per model at the reported lead times, and over all steps."""
+    unit, cells = unit_suffix(protocol.targets[target]), []
     overall = [model.overall(target) for model in rows.values()]
     alike = len(rows) > 1 and len({scores.count for scores in overall}) == 1  # of the same readings
     least = min(scores.mae for scores in overall) if alike else math.nan
     for name, model in rows.items():
         scores = model.by_minutes(target)
         name += " (best)" if scores[None].mae == least else ""
-        for minutes in lead_times(protocol.horizon, protocol.step_minutes):
-            at = step_name(minutes, protocol.horizon)
-            table.add_row(name, at, *_cells(scores[minutes]), end_section=minutes is None)
+        for minutes, text in lead_times(protocol.horizon, protocol.step_minutes).items():
+            s = scores[minutes]
+            cells.append((name, text, number(s.mae, 4), number(s.rmse, 4), number(s.mape, 3), number(s.r2, 4)))
             name = ""
-    out.print(table)
+    return TextTable(title, ("model", "at", f"MAE{unit}", f"RMSE{unit}", "MAPE %", "R2"), cells)
 
 
-def print_coverage(
-    rows: Mapping[str, Iterable[Coverage]], protocol: ScoringProtocol, unit: str, title: str, out: Console
-) -> None:
-    """Print the coverage and mean width of each model's intervals, at 15, 30 and 60 minutes and over all steps."""
-    table = Table(show_edge=False)
-    table.add_column("model", overflow="fold")
-    for head in ("interval", "at", "covered", f"mean width{unit_suffix(unit)}"):
-        table.add_column(head, no_wrap=True, justify="right")
-    shown = lead_times(protocol.horizon, protocol.step_minutes)
+def coverage_table(
+    rows: Mapping[str, Sequence[Coverage]], target: str, protocol: ScoringProtocol, title: str
+) -> TextTable:
+    """Return the coverage and mean width of each model's intervals, at the reported lead times and over all steps."""
+    cells, shown = [], lead_times(protocol.horizon, protocol.step_minutes)
     for name, coverage in rows.items():
         for row in (row for row in coverage if row.minutes in shown):
-            share = "-" if row.share is None else f"{row.share:.1%}"
-            level = f"{row.level:.0%}" if row.minutes == shown[0] else ""
-            at = step_name(row.minutes, protocol.horizon)
-            table.add_row(escape(name), level, at, share, number(row.width, 2), end_section=row.minutes is None)
+            level = f"{row.level:.0%}" if row.minutes == next(iter(shown)) else ""
+            cells.append((name, level, shown[row.minutes], percent(row.share), number(row.width, 2)))
             name = ""
-    print_table(out, title, table)
+    width = f"mean width{unit_suffix(protocol.targets[target])}"
+    return TextTable(title, ("model", "interval", "at", "covered", width), cells)
 
 
 def key_text(by: str, key: Any) -> str:
@@ -190,61 +172,61 @@ def key_text(by: str, key: Any) -> str:
     return {"horizon": f"{key} min", "hour": f"{key:02}:00" if by == "hour" else ""}.get(by, str(key))
 
 
-def print_errors(rows: Mapping[str, Sequence[ErrorRow]], by: str, evaluation: Evaluation, out: Console) -> None:
-    """Print the MAE per model and valid group of ``by``, such as hour; of sensors, the ten worst in the last model."""
-    protocol, last = evaluation.protocol, list(rows.values())[-1]
+def error_table(evaluation: Evaluation, by: str) -> TextTable:
+    """Return the MAE per model and valid group of ``by``, such as hour; of sensors, the ten worst in the last model."""
+    protocol, shown = evaluation.protocol, evaluation.distinct_models
+    rows: dict[str, Sequence[ErrorRow]] = {name: groups[by] for name, groups in evaluation.by.items() if name in shown}
+    last = list(rows.values())[-1]
     order = [index for index, row in enumerate(last) if row.count]
     unit = f" in{unit_suffix(protocol.unit)}" if unit_suffix(protocol.unit) else ""
     title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {by}"
     if by == "sensor":
         order = sorted(order, key=lambda index: -(last[index].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
-    table = number_table(by)
-    for name in rows:
-        table.add_column(escape(name), justify="right")
-    table.add_column("readings", justify="right", no_wrap=True)
-    for index in order:
-        maes = (number(errors[index].mae, 4) for errors in rows.values())
-        table.add_row(escape(key_text(by, last[index].key)), *maes, f"{last[index].count:,}")
-    print_table(out, title, table)
+    cells = [
+        (key_text(by, last[i].key), *(number(errors[i].mae, 4) for errors in rows.values()), f"{last[i].count:,}")
+        for i in order
+    ]
+    return TextTable(title, (by, *rows, "readings"), cells, long=1 + len(rows))
 
 
-def print_rules(name: str, rules: RuleErrors, evaluation: Evaluation, out: Console) -> None:
-    """Print the MAE of a forecast, named ``name``, under each averaging rule of publications, and the differences."""
+def rule_table(name: str, rules: RuleErrors, evaluation: Evaluation) -> TextTable:
+    """Return the MAE of a forecast, named ``name``, under each averaging rule of publications, and the differences."""
     protocol = evaluation.protocol
     shown = lead_times(protocol.horizon, protocol.step_minutes)
     columns = [-1 if minutes is None else minutes // protocol.step_minutes - 1 for minutes in shown]
-    heads = (step_name(minutes, protocol.horizon) for minutes in shown)
-    table = number_table("rule", *heads, "difference")
-    for rule, maes in rules.items():
-        table.add_row(rule, *(f"{maes[column]:.3f}" for column in columns), f"{maes[-1] - rules[CANONICAL][-1]:+.3f}")
+    cells = [
+        (rule, *(f"{maes[column]:.3f}" for column in columns), f"{maes[-1] - rules[CANONICAL][-1]:+.3f}")
+        for rule, maes in rules.items()
+    ]
     windows = (protocol.period or protocol).windows
     number = windows if isinstance(windows, int) else windows.get(evaluation.split, sum(windows.values()))
     without = f"{evaluation.without_target:,} of {number:,} windows have no valid target"
-    print_table(out, f"{name}: MAE{unit_suffix(protocol.unit)} under published rules; {without}", table)
+    title = f"{name}: MAE{unit_suffix(protocol.unit)} under published rules; {without}"
+    return TextTable(title, ("rule", *shown.values(), "difference"), cells)
 
 
-def print_difference(difference: Difference, protocol: ScoringProtocol, out: Console) -> None:
-    """Print the MAE difference between two runs with the interval, at 15, 30 and 60 minutes and over all steps."""
-    shown = lead_times(protocol.horizon, protocol.step_minutes)
-    table = number_table("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
+def difference_table(difference: Difference, protocol: ScoringProtocol) -> TextTable:
+    """Return the MAE difference between two runs with the interval, at the reported lead times and over all steps."""
+    cells, shown = [], lead_times(protocol.horizon, protocol.step_minutes)
     for row in (row for row in difference.rows if row.minutes in shown):
-        signed = ("-" if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
-        differs = "-" if row.differs is None else ("yes" if row.differs else "no")
-        table.add_row(step_name(row.minutes, protocol.horizon), *signed, differs)
+        signed = (DASH if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
+        cells.append((shown[row.minutes], *signed, {None: DASH, True: "yes", False: "no"}[row.differs]))
     title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
-    print_table(out, title, table)
+    heads = ("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
+    return TextTable(title, heads, cells)
 
 
-def print_drift(name: str, drift: Drift, protocol: ScoringProtocol, out: Console) -> None:
-    """Print the last 14 days of a run, named ``name``: MAE, coverage, and number of worse sensors."""
-    inside = f"in the {LEVEL:.0%} interval"
-    table = number_table("day", f"MAE{unit_suffix(protocol.unit)}", inside, "worse sensors", "readings")
-    for day in drift.days[-DRIFT_DAYS:]:
-        share = "-" if day.covered is None else f"{day.covered:.1%}"
-        table.add_row(day.date, number(day.mae, 4), share, str(len(day.worse)), f"{day.count:,}")
+def drift_table(name: str, drift: Drift, protocol: ScoringProtocol) -> TextTable:
+    """Return the last 14 days of a run, named ``name``: MAE, coverage, and number of worse sensors."""
+    cells = [
+        (day.date, number(day.mae, 4), percent(day.covered), str(len(day.worse)), f"{day.count:,}")
+        for day in drift.days[-DRIFT_DAYS:]
+    ]
     last = f", the last {DRIFT_DAYS} of {len(drift.days)} days" if len(drift.days) > DRIFT_DAYS else ""
-    print_table(out, f"{name}: {LEVEL:.0%} of the readings are expected in their {LEVEL:.0%} intervals{last}", table)
+    title = f"{name}: {LEVEL:.0%} of the readings are expected in their {LEVEL:.0%} intervals{last}"
+    mae, inside = f"MAE{unit_suffix(protocol.unit)}", f"in the {LEVEL:.0%} interval"
+    return TextTable(title, ("day", mae, inside, "worse sensors", "readings"), cells)
 
 
 def drift_lines(name: str, drift: Drift) -> list[str]:
@@ -273,20 +255,17 @@ def drift_lines(name: str, drift: Drift) -> list[str]:
     return lines
 
 
-def print_ladder(rows: Sequence[tuple[str, list[str], str]], out: Console) -> None:
-    """Print the rows from ``ladder_rows`` as a table among published results, the rows scored now in bold."""
-    table = Table(title="among published results", title_justify="left", show_edge=False)
-    table.add_column("model", overflow="fold")
-    for minutes in SCORED_MINUTES:
-        table.add_column(f"MAE {minutes} min", justify="right")
-    table.add_column("from", justify="right")
+def ladder(rows: Sequence[tuple[str, list[str], str]]) -> TextTable:
+    """Return the rows from ``ladder_rows`` as a table among published results, the rows scored now in bold."""
     notes: dict[str, int] = {}  # many results are of one source: its name stands once, below the table
-    for name, mae, source in rows:
-        origin = source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]"
-        table.add_row(escape(name), *mae, escape(origin), style="bold" if source == OURS else "")
-    out.print(table)
-    for source, note in notes.items():
-        print_line(out, f"[{note}] {source}")
+    cells = [
+        (name, *mae, source if source == OURS else f"[{notes.setdefault(source, len(notes) + 1)}]")
+        for name, mae, source in rows
+    ]
+    heads = ("model", *(f"MAE {minutes} min" for minutes in SCORED_MINUTES), "from")
+    ours = [name for name, _, source in rows if source == OURS]
+    below = [f"[{note}] {source}" for source, note in notes.items()]
+    return TextTable("among published results", heads, cells, ours, below=below)
 
 
 def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
@@ -306,18 +285,6 @@ def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) 
     rows.sort(key=lambda row: -sum(row[1]))
     digits = {OURS: 4}  # the others as published
     return [(name, [f"{value:.{digits.get(source, 2)}f}" for value in mae], source) for name, mae, source in rows]
-
-
-def _cells(s: Scores) -> list[str]:
-    digits = ((s.mae, 4), (s.rmse, 4), (s.mape, 3), (s.r2, 4))
-    return ["-" if math.isnan(value) else f"{value:.{places}f}" for value, places in digits]
-
-
-def print_protocol(protocol: ScoringProtocol, console: Console | None = None) -> None:
-    """Print the protocol in a few lines: data, split, missing values, scaler and weights behind the scores."""
-    out = console or Console()
-    for line in protocol_lines(protocol):
-        print_line(out, line)
 
 
 def protocol_lines(protocol: ScoringProtocol) -> list[str]:

@@ -22,8 +22,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-import socialx
 from socialx.core.errors import SocialxError
+from socialx.core.version import __version__
 from socialx.drawing.page import digest, files, render
 from socialx.scoring.adaptation import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
@@ -188,6 +188,15 @@ class Service:
             ],
         }
 
+    def gauges(self) -> dict[str, float | None]:
+        """Return what /metrics has of this moment, None for what is unknown."""
+        gauges: dict[str, float | None] = {"socialx_queue_length": self.worker.taken}
+        if (latest := self.latest) is not None:
+            gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
+            gauges["socialx_last_data_age_seconds"] = latest.age_s
+            gauges["socialx_interval_coverage_ratio"] = latest.coverage
+        return gauges
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the model, and follow the data file if ``follow`` is on, during the block: the server's lifetime."""
@@ -269,16 +278,19 @@ def make_service(experiment: Experiment, run: str, places: int) -> Service:
     device, metrics = experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     most = experiment.settings.loader.batch_size
-    worker = Worker(partial(experiment.precision.infer, experiment.model), most, places, metrics.batches.add, begins)
+    worker = Worker(
+        partial(experiment.precision.infer, experiment.model), most, places, metrics.batches.observe, begins
+    )
     return Service(experiment, run, worker, metrics)
 
 
 def make_app(service: Service) -> FastAPI:
     """Return the server as an ASGI application."""
+    service.metrics.gauges = service.gauges
     app = FastAPI(
         title="socialx serve",
         description="Forecasts of a trained run, from the readings of the last hour.",
-        version=socialx.__version__,
+        version=__version__,
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # it would name the host that a client says
@@ -350,7 +362,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/health", response_model=Health)
     async def health() -> Response:
         """Return the version of the running server."""
-        return _json(to_json({"status": "ok", "version": socialx.__version__}))
+        return _json(to_json({"status": "ok", "version": __version__}))
 
     @app.get("/ready", response_model=Ready, responses={503: {"model": Ready}})
     async def ready() -> Response:
@@ -371,14 +383,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", response_class=PlainTextResponse, responses={401: {"model": Refusal}})
     async def metrics() -> Response:
         """Return counts and times in the text format of Prometheus."""
-        latest = service.latest
-        gauges: dict[str, float | None] = {}
-        if latest is not None:
-            gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
-            gauges["socialx_last_data_age_seconds"] = latest.age_s
-            gauges["socialx_interval_coverage_ratio"] = latest.coverage
-        text = service.metrics.text(service.worker.taken, gauges)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     document = page(service.token is not None, service.latest is not None, service.follow, service.tiles)
     headers = {"content-security-policy": POLICY}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hmac
 import re
 import time
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +28,7 @@ TILES = re.compile(ORIGIN.pattern + r"/[!-~]+")
 OPEN = ("/", "/health", "/ready")  # without a token: none of them holds data
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histograms
 SIZES = (1, 2, 4, 8, 16, 32, 64)
+disable_created_metrics()  # the time of a first request says little
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
@@ -70,51 +72,27 @@ def read_tiles(tiles: str) -> str:
     return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 
 
-@dataclass
-class Histogram:
-    """Count values in buckets, each up to one of some ascending bounds, and add the values up."""
-
-    bounds: Sequence[float]
-    counts: Counter[int] = field(default_factory=Counter)
-    total: float = 0.0
-
-    def add(self, value: float) -> None:
-        """Count a value in its bucket, and add the value to the total."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def lines(self, name: str, label: str = "") -> Iterator[str]:
-        """Yield the lines in the text format of Prometheus, with cumulative buckets; label: such as ``path="/"``."""
-        for number, bound in enumerate([*self.bounds, "+Inf"]):
-            both = ",".join(filter(None, (label, f'le="{bound}"')))
-            yield f"{name}_bucket{{{both}}} {sum(self.counts[bucket] for bucket in range(number + 1))}"
-        braces = f"{{{label}}}" if label else ""
-        yield f"{name}_sum{braces} {self.total}"
-        yield f"{name}_count{braces} {self.counts.total()}"
-
-
-@dataclass
 class Metrics:
-    """Count requests by path and status, durations, and batch sizes."""
+    """Count requests by path and status, durations, and batch sizes; gauges are asked for when somebody reads."""
 
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seconds: dict[str, Histogram] = field(default_factory=lambda: defaultdict(lambda: Histogram(SECONDS)))
-    batches: Histogram = field(default_factory=lambda: Histogram(SIZES))
+    def __init__(self) -> None:
+        self.gauges: Callable[[], Mapping[str, float | None]] = dict
+        self.registry = CollectorRegistry()
+        self.requests = Counter("socialx_requests", "Answers", ("path", "status"), registry=self.registry)
+        by_path: dict[str, Any] = {"labelnames": ("path",), "buckets": SECONDS, "registry": self.registry}
+        self.seconds = Histogram("socialx_request_seconds", "Until the answer was sent", **by_path)
+        self.batches = Histogram("socialx_batch_size", "Forecasts at once", buckets=SIZES, registry=self.registry)
+        self.registry.register(self)
 
-    def text(self, queue: int, gauges: Mapping[str, float | None]) -> str:
-        """Return all metrics in the text format of Prometheus; queue: waiting requests; a gauge of None is left out."""
-        lines = ["# TYPE socialx_requests_total counter"]
-        for (path, status), count in sorted(self.requests.items()):
-            lines.append(f'socialx_requests_total{{path="{path}",status="{status}"}} {count}')
-        lines += ["# TYPE socialx_request_seconds histogram"]
-        for path, seconds in sorted(self.seconds.items()):
-            lines += seconds.lines("socialx_request_seconds", f'path="{path}"')
-        lines += ["# TYPE socialx_batch_size histogram", *self.batches.lines("socialx_batch_size")]
-        lines += ["# TYPE socialx_queue_length gauge", f"socialx_queue_length {queue}"]
-        for name, value in gauges.items():
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges that have a value."""
+        for name, value in self.gauges().items():
             if value is not None:
-                lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]
-        return "\n".join(lines) + "\n"
+                yield GaugeMetricFamily(name, name.replace("_", " "), value)
+
+    def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        return generate_latest(self.registry)
 
 
 @dataclass
@@ -159,5 +137,5 @@ class Guard:
             await (self.app if allowed else refusal)(scope, receive, send_with_headers)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.requests[path, status] += 1
-            self.metrics.seconds[path].add(time.perf_counter() - began)
+            self.metrics.requests.labels(path, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)

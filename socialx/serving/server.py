@@ -7,7 +7,7 @@ import math
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
@@ -65,7 +65,7 @@ def serve(
         from socialx.serving.endpoints import make_app
         from socialx.serving.guard import read_origins, read_tiles, read_token
     except ImportError as error:
-        missing = f"serving needs the packages fastapi and uvicorn ({error.name} is missing)"
+        missing = f"serving needs the packages of the extra serve ({error.name} is missing)"
         raise SocialxError("serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
@@ -111,7 +111,7 @@ class Served:
     """Load the run in a folder or behind a link, and reload after a change.
 
     layers: settings from the call. interval: level of prediction intervals, if wanted. queue: most waiting requests.
-    version: signature of the folder in service. refused: signatures of a folder and a file that failed, and the error.
+    version: signature of the folder in service. refused: signatures of a folder and a file that failed -> error.
     """
 
     folder: Path
@@ -121,7 +121,7 @@ class Served:
     queue: int
     progress: Callback | None
     version: tuple[object, ...] = ()
-    refused: tuple[tuple[object, ...], SocialxError] | None = None
+    refused: dict[tuple[object, ...], SocialxError] = field(default_factory=dict)
     experiment: Experiment | None = None
 
     def make(self, folder: Path) -> Service:
@@ -155,16 +155,15 @@ class Served:
         if version == self.version:
             return None
         files = version, file_signature(Path(str(self.layers.argument("data.path"))))
-        if self.refused and self.refused[0] == files:
-            raise self.refused[1]
-        try:
-            with subscribe(self.progress):
-                service = self.make(run.path.resolve())
-                note(Message(self.folder, f"{service.run} makes the forecasts now"))
-                return service
-        except SocialxError as error:
-            self.refused = files, error
-            raise
+        if files not in self.refused:
+            try:
+                with subscribe(self.progress):
+                    service = self.make(run.path.resolve())
+                    note(Message(self.folder, f"{service.run} makes the forecasts now"))
+                    return service
+            except SocialxError as error:
+                self.refused = {files: error}
+        raise self.refused[files]
 
     def _refuse_other(self, experiment: Experiment) -> None:
         """Raise SocialxError for a run with another network or other windows: clients rely on both."""

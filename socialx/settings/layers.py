@@ -8,7 +8,6 @@ values are reported together.
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import typing
@@ -26,7 +25,19 @@ from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
 from socialx.settings.kinds import CUSTOM, MODELS
-from socialx.settings.schema import BY_NAME, FILES, KEYS, MUTABLE, RESUME, SCORED, SCORING, WEIGHTS, Settings, flag_name
+from socialx.settings.schema import (
+    BY_NAME,
+    FILES,
+    KEYS,
+    MUTABLE,
+    RESUME,
+    SCORED,
+    SCORING,
+    WEIGHTS,
+    Settings,
+    flag_name,
+    near_setting,
+)
 
 PREFIX = "SOCIALX_"
 BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
@@ -382,17 +393,13 @@ def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
         return Message(where, f"{key} is a section with {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
-    near = _suggest(key)
-    return Message(where, "the setting is unknown", near or LIST)
+    return Message(where, "the setting is unknown", _suggest(key) or LIST)
 
 
 def _suggest(key: str) -> str:
     """Return ``did you mean ...?`` for an unknown key, or an empty text."""
-    section, _, name = key.partition(".")
-    near = difflib.get_close_matches(key, KEYS, 1, 0.75)
-    near = near or [k for k in KEYS if k.endswith(f".{name or section}")]
-    near = near or difflib.get_close_matches(key, KEYS, 1, 0.5)
-    return f"did you mean {near[0]}?" if near else ""
+    near = near_setting(key)
+    return f"did you mean {near}?" if near else ""
 
 
 def as_tree(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ equal ``--preset xlstm-small``. Runs without torch, so that ``--help`` stays qui
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -385,3 +386,32 @@ def flag_name(key: str) -> str:
     name = key.split(".")[1]
     flag = _FLAGS.get(key, name if name in BY_NAME else key)
     return "--" + flag.replace("_", "-").replace(".", "-")
+
+
+# Words of the field for settings, as other tools name them.
+WORDS = {
+    "trainer.learning_rate": "lr",
+    "trainer.max_epochs": "epochs num_epochs n_epochs",
+    "trainer.weight_decay": "wd",
+    "trainer.gradient_clip_val": "clip grad_clip",
+    "trainer.patience": "early_stopping",
+    "trainer.device": "gpu cuda cpu",
+    "trainer.precision": "amp fp16 bf16",
+    "trainer.run_dir": "output_dir save_dir log_dir",
+    "loader.batch_size": "batch bs",
+    "loader.num_workers": "workers",
+    "model.width": "hidden_size hidden_dim embedding_dim",
+    "model.blocks": "num_layers num_blocks",
+    "pooling.neighbours": "neighbors num_neighbors",
+    "data.lookback": "seq_len sequence_length history input_len",
+    "data.horizon": "pred_len prediction_length",
+    "data.path": "dataset",
+}
+NAMES = {name: key for key in KEYS for name in (key, key.split(".")[1], *WORDS.get(key, "").split())}
+NEAR = 0.75  # of difflib: a name farther away is no advice
+
+
+def near_setting(name: str) -> str | None:
+    """Return the setting that an unknown name may mean, by dotted key: a near name, or a word of the field."""
+    near = difflib.get_close_matches(name, NAMES, 1, NEAR)
+    return NAMES[near[0]] if near else None

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, shortened
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
+from socialx.core.outputs import MAP, PICTURE, check_outputs
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
@@ -31,7 +32,6 @@ from socialx.files.store.store import open_store
 from socialx.inspection import checks
 from socialx.inspection import report as inspection
 from socialx.settings.layers import preset_here
-from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 
 SCHEMA = "socialx.file/1"
 LOOKED_BYTES = 80 << 20  # size of observations up to which a written file is inspected

@@ -18,11 +18,12 @@ from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.help import END, SPLIT, START, Help, with_help
 from socialx.core.notebook import names_in
+from socialx.core.outputs import check_outputs
 from socialx.core.progress import Callback, subscribe
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import ALL_DAYS, TRAINED_DAYS, PastDays
 from socialx.files.store.time_axis import Time
-from socialx.forecast.files import READ_SUFFIXES, check_scored, scored_writer
+from socialx.forecast.files import READ_SUFFIXES, SCORED, scored_writer
 from socialx.inspection.report import stuck_sensors
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
@@ -36,7 +37,6 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import check_outputs, list_inputs
 from socialx.tasks.scored_split import ScoredSplit, load_scored_split, metadata
 from socialx.tasks.train import Run, run_names
 
@@ -90,7 +90,7 @@ def evaluate(
         run_options = {"climatology_days": days, "silent": shares, "intervals": intervals, "drift": drift}
         files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((save_forecasts, None), layers=layers, runs=names, overwrite=overwrite)
+        check_outputs((save_forecasts, SCORED), others=names, overwrite=overwrite)
         scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
         if days:
             _check_climatologies(scored.trained)
@@ -104,7 +104,7 @@ def evaluate(
         results = published_scores(protocol, split) if baselines else ()
         extra = scored.score_climatology_days(days, frozen=bool(results))
         beside["silent"] = scored.score_silent(shares)
-        return Evaluation(split, protocol, scores, results, extra, **beside, inputs=tuple(list_inputs(layers, names)))
+        return Evaluation(split, protocol, scores, results, extra, **beside)
 
 
 def _score_models(
@@ -185,11 +185,9 @@ def _check_arguments(
         raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
     if drift and not runs:
         raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
-    if save_forecasts is not None:
-        if len(runs) != 1:
-            problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
-            raise SettingsError("", problem, "name one run folder")
-        check_scored(Path(save_forecasts))
+    if save_forecasts is not None and len(runs) != 1:
+        problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
+        raise SettingsError("", problem, "name one run folder")
 
 
 def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from socialx.core.errors import Message
 from socialx.core.help import END, RUN, SPLIT, START, Help, with_help
+from socialx.core.outputs import MAP, PICTURE, check_outputs
 from socialx.core.progress import Callback, note, subscribe
 from socialx.drawing.map import sensor_places
 from socialx.files.store.time_axis import Time
@@ -25,7 +26,6 @@ from socialx.settings.kinds import POOLINGS, find_model
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import MAP, PICTURE, check_outputs
 from socialx.tasks.scored_split import ScoredSplit, load_scored_split
 from socialx.tasks.train import Run
 
@@ -55,7 +55,7 @@ def explain(
     """
     with subscribe(progress):
         name, layers = str(run), ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((plot, PICTURE), (geojson, MAP), layers=layers, runs=[name])
+        check_outputs((plot, PICTURE), (geojson, MAP))
         scored = load_scored_split([name], layers, split, start, end)
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))

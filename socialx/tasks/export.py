@@ -17,13 +17,14 @@ import numpy as np
 from torch.export import ExportedProgram
 from torch.onnx import ONNXProgram
 
-import socialx
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.help import OVERWRITE, RUN, Help, with_help
 from socialx.core.notebook import ResultRepr
+from socialx.core.outputs import MODEL, check_outputs
 from socialx.core.precision import is_out_of_memory
 from socialx.core.progress import Callback, subscribe, work
+from socialx.core.version import __version__
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
@@ -35,7 +36,6 @@ from socialx.settings.schema import Settings, flag_name
 from socialx.tasks.build import Experiment
 from socialx.tasks.export_formats import FORMATS, ONNX_BYTES, as_onnx, write_onnx, write_safetensors, write_torch
 from socialx.tasks.opened import open_forecasting
-from socialx.tasks.outputs import check_outputs
 from socialx.tasks.train import Run
 
 # The settings of every exported model; the loader chooses the device.
@@ -85,7 +85,7 @@ def export(
         output = Path(output)
         kind = _choose_format(output, format)
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((output, None), layers=layers, runs=[path], overwrite=overwrite)
+        check_outputs((output, MODEL), overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
             try:
                 import_module(name)
@@ -152,7 +152,7 @@ def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[s
     return {
         **local,
         "schema": "socialx.export/2",
-        "socialx": socialx.__version__,
+        "socialx": __version__,
         "dataset": data.store.dataset_name,
         "sensors": list(data.sensors.ids),
         "inputs": {name: data.stores[name].unit for name in data.inputs},

@@ -36,7 +36,6 @@ from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.opened import Opened, open_forecasting
-from socialx.tasks.outputs import list_inputs
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import unit_doubts
 from socialx.tasks.user_data import Data, as_file
@@ -102,11 +101,10 @@ def predict(
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
         typed = ConfigLayers.from_call(settings, sections)
-        file, named = stack.enter_context(as_file(data, run_folder, typed, described))
+        file, _ = stack.enter_context(as_file(data, run_folder, typed, described))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         opened = open_forecasting(run_folder, layers, split=False)
         experiment, trained = opened.experiment, opened.trained
-        inputs = tuple(list_inputs(named, [run_folder], [meta_csv, table]))
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
@@ -135,7 +133,7 @@ def predict(
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {run_folder.named}")] if doubt else []
         asked = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
-        forecast = replace(forecast, inputs=inputs, notes=tuple(notes))
+        forecast = replace(forecast, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from socialx.core.environment import environment, free_bytes
+from socialx.core.outputs import TRACE, check_outputs
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
 from socialx.dataset import series_bytes
@@ -21,7 +22,6 @@ from socialx.settings.layers import DEFAULT, ConfigLayers, as_tree
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
-from socialx.tasks.outputs import TRACE, check_outputs
 from socialx.tasks.train import describe_compute, make_learner, train_loader
 from socialx.training.process_group import init_process_group
 
@@ -46,7 +46,7 @@ def profile(
     with init_process_group(progress) as group:
         with group.all_or_none():
             layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
-            check_outputs((trace, TRACE), layers=layers)
+            check_outputs((trace, TRACE))
             loaded = layers.load()
             loaded.note_unread()
             experiment = build(loaded.settings)

@@ -96,7 +96,7 @@ def load_run(path: str | Path) -> Run:
     run = open_run(Path(path))
     values = run.values
     if named := values.get("data.path"):
-        values = values | {"data.path": str(run.find_data_file(str(named)) or named)}
+        values = values | {"data.path": str(run.find_file(str(named)) or named)}
     return Run(run.path, run_settings(run.settings, values).settings, run.protocol, tuple(run.rows()))
 
 

@@ -120,7 +120,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Co
     """
     values = run.values
     if (named := values.get("data.path")) and layers.data is None:
-        if (file := run.find_data_file(str(named))) is None:
+        if (file := run.find_file(str(named))) is None:
             remedy = f"name the file with {Argument('data.path', 'FILE')}"
             raise SocialxError(named, f"the data file of {run.path} is missing", remedy)
         if file != Path(str(named)):

@@ -26,7 +26,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -35,22 +35,22 @@ import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 from torch import Tensor, nn
 
-import socialx
 from socialx.core import sealed_tensors as sealed
 from socialx.core.disk import atomic_write, check_name, clean_folder, file_lock, file_signature, folder_for, read_text
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
 from socialx.core.precision import Precision
+from socialx.core.version import PACKAGE, __version__
 from socialx.data.climatology import DailyStats
 from socialx.dataset import Dataset, combine_checksums
-from socialx.files.store.store import Store, open_store
+from socialx.files.store.store import Store
 from socialx.scoring.intervals import ConformalIntervals, fit_intervals
 from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, network_checksum
 from socialx.settings.file import read_settings
 from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
-TRAINED = Path(socialx.__file__).parent / "trained"  # bundled runs
+TRAINED = PACKAGE / "trained"  # bundled runs
 NAME_A_RUN = "name a folder that train wrote, or a shipped run: zero-shot, metr-la"
 NAMES = (
     *("format.txt", "settings.yaml", "settings_sources.json", "environment.json", "sensors.json", "protocol.json"),
@@ -238,7 +238,7 @@ class RunFolder:
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write the best weights (``state``) to best.safetensors atomically, with their epoch and validation MAE."""
         if self.writes:
-            described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": socialx.__version__}
+            described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": __version__}
             sealed.write(self.best, state, described)
 
     def write_intervals(self, intervals: ConformalIntervals) -> None:
@@ -318,45 +318,20 @@ class TrainedRun(RunFolder):
     def _locate(self, named: Any) -> Any:
         if isinstance(named, list):
             return [self._locate(name) for name in named]
-        return str(next(iter(self.find_files(named)), named)) if isinstance(named, str) else named
+        return str(self.find_file(named) or named) if isinstance(named, str) else named
 
-    def find_files(self, named: str) -> list[Path]:
-        """Return the distinct existing files that a path in the settings may mean.
+    def find_file(self, named: str) -> Path | None:
+        """Return where a file that the settings name is now, or None.
 
-        Candidates, in order: the path in training, the path moved along with the run, inside the run, next to the run,
-        and in the current folder.  A run without a recorded folder counts as one under runs/.
+        The file lies where it lay as seen from the run, where it lay in training, or next to the run.
         """
         run = self.path.resolve()
-        folder, trained_run = run.parent.parent, run
+        folder, trained_run = run.parent, run
         match self.record.get("place"):
             case {"folder": str(trained_in), "run": str(trained)}:
                 folder, trained_run = Path(trained_in), Path(trained)
-        moved = os.path.normpath(run / os.path.relpath(folder / named, trained_run))
-        files: dict[tuple[int, ...], Path] = {}
-        for path in (folder / named, Path(moved), run / named, run.parent / named, Path(named)):
-            with suppress(OSError, ValueError):  # nothing is there
-                files[file_signature(path)[:2]] = path  # the typed name replaces other names of the same file
-        return list(files.values())
-
-    def find_data_file(self, named: str) -> Path | None:
-        """Return where the data file ``named`` is now, or None; among several the file with the training data wins.
-
-        Raises SocialxError where several different files have the training data.
-        """
-        paths = self.find_files(named)
-        if len(paths) < 2:
-            return next(iter(paths), None)
-        protocol, whole = self.protocol, dict[str, Path]()
-        for path in paths:
-            with suppress(SocialxError):
-                stores = {name: open_store(path, name) for name in (*protocol.targets, *protocol.inputs)}
-                if self.has_training_data(stores):
-                    whole.setdefault(combine_checksums([store.checksum for store in stores.values()]), path)
-        if len(whole) > 1:
-            both = " and ".join(map(str, whole.values()))
-            problem = f"{both} have the readings that {self.path} was trained on, and differ in others"
-            raise SocialxError(named, problem, f"name one of them with {Argument('data.path')}")
-        return next(iter(whole.values()), paths[0])
+        moved = Path(os.path.normpath(run / os.path.relpath(folder / named, trained_run)))
+        return next(filter(os.path.exists, (moved, folder / named, run.parent / named)), None)
 
     def has_training_data(self, stores: Mapping[str, Store]) -> bool:
         """Return whether ``stores`` (feature -> data) hold the training data; more rows and sensors are allowed."""

@@ -90,30 +90,6 @@ def test_inspect_prints_a_table_or_json_of_one_shape_for_any_file(data: Path, tm
     assert raw["next"].startswith("socialx convert auto")
 
 
-def test_an_interrupt_that_a_finaliser_swallows_comes_again() -> None:
-    script = """
-import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
-from socialx.cli.app import main
-from socialx.cli.command import command
-
-class Finalised:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.05)
-
-@command("wait")
-def wait():
-    Finalised()
-    time.sleep(30)
-
-sys.argv = ["socialx", "wait"]
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=25)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
-
-
 def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("socialx.yaml").write_text("trainer: {seed: 5, patience: 3}")

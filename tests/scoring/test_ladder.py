@@ -12,7 +12,7 @@ from rich.console import Console
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.metrics import HorizonScores, Scores
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
-from socialx.scoring.tables import OURS, ladder_rows, print_ladder
+from socialx.scoring.tables import OURS, ladder, ladder_rows
 from socialx.tasks.evaluate import evaluate
 from socialx.tasks.report.report import report
 from tests.commands import refused, small_file, small_run, works
@@ -56,7 +56,7 @@ def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
     text = io.StringIO()
     models = {"runs/ours": of(2.70, 3.08, 3.52), "naive": of(4.0, 5.1, 6.8)}
     found = Evaluation("test", protocol(), models, DATASETS["metr-la"].scores)
-    print_ladder(ladder_rows(found), Console(file=text, width=120))
+    ladder(ladder_rows(found)).print(Console(file=text, width=120))
     names = [line.split("│")[0].strip() for line in text.getvalue().splitlines() if "│" in line]
     assert names[0] == "naive"
     place = names.index("runs/ours")

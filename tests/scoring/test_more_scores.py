@@ -246,7 +246,7 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
         (
             [run, "--save-forecasts", tmp_path / "x.csv"],
             2,
-            "the suffix '.csv' is unknown.\n  try: choose .h5, .parquet",
+            "a file of scored forecasts cannot end in '.csv'.\n  try: name it .h5 or .parquet",
         ),
         ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
         ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "needs exactly one run"),

@@ -291,17 +291,21 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
 
 def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.csv"
-    there.write_text("mine")
+    there.write_text("origin,forecast\n")
     for arguments, code, says in (
         (["--output", there], 1, "exists already.\n  try: add --overwrite to replace it"),
-        (["--output", tmp_path / "f.xlsx"], 2, "the suffix '.xlsx' is unknown.\n  try: choose .csv, .parquet, .h5"),
+        (
+            ["--output", tmp_path / "f.xlsx"],
+            2,
+            "a forecast cannot end in '.xlsx'.\n  try: name it .csv, .parquet or .h5",
+        ),
         (["--plot", tmp_path / "f.jpg"], 2, "a picture cannot end in '.jpg'"),
-        (["--output", tmp_path], 2, "the suffix '' is unknown"),
+        (["--output", tmp_path], 1, "a folder, not a file"),
     ):
         result = socialx("predict", run, *arguments)
         assert result.exit_code == code, result.stderr
         assert says in result.stderr
-    assert there.read_text() == "mine"
+    assert there.read_text() == "origin,forecast\n"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
     works("predict", run, "--output", there, "--overwrite")
     assert there.read_text().startswith("origin,sensor,time,lead_minutes,forecast,unit,input_status\n")

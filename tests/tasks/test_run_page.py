@@ -237,7 +237,7 @@ def test_sensors_without_a_place_or_far_away_are_counted() -> None:
     first, second, *others = report.explanation.sensors
     sensors = (replace(first, latitude=None), replace(second, latitude=0.0, longitude=10.0), *others)
     text = page(replace(report, explanation=replace(report.explanation, sensors=sensors)))
-    assert "Not on the map: 1 without a position and 1 far away." in text
+    assert "1 without position; 1 far away, not drawn." in text
     places = [(int(x), int(y)) for x, y in re.findall(r'<circle cx="(\d+)" cy="(\d+)" class="q\d"><title>', text)]
     assert len(places) == 28
     assert max(x for x, _ in places) - min(x for x, _ in places) > 500  # the far one does not press them together

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from socialx import __version__
 from socialx.core.disk import atomic_write, check_output
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.progress import note, work
+from socialx.core.version import __version__
 from socialx.files.sources.positions.locations import read_locations
 from socialx.files.store import published
 from socialx.files.store.published import PublishedFile

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from socialx.core.errors import counted
-from socialx.drawing.canvas import DAYS, HOUR, day
-from socialx.drawing.map import plane_locations, round_length
-from socialx.drawing.page import COLOURS, NBSP, Line, clock_axes, environment, files, inline, render, setting
-from socialx.drawing.terminal import DASH, duration, is_known, lead_text, lead_times, number, unit_suffix
+from socialx.drawing.canvas import DAY, HOUR, day, value_limits
+from socialx.drawing.map import round_length
+from socialx.drawing.page import NBSP, Line, chart, environment, files, render, setting
+from socialx.drawing.terminal import DASH, duration, is_known, lead_times, number, unit_suffix
 from socialx.files.store.published import SCORED_MINUTES
+from socialx.scoring.explanation import division, error_map
 from socialx.scoring.metrics import Scores, mae_values
-from socialx.scoring.results import Explanation, SensorErrors
+from socialx.scoring.results import Explanation
 from socialx.scoring.tables import OURS, key_text, ladder_rows, mape_notes, protocol_lines, verdicts
-from socialx.tasks.report.contents import LEVEL, Day, RunReport
-from socialx.training.run_folder import EpochRow
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from socialx.tasks.report.contents import LEVEL, RunReport
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "run_page.css", folder=FOLDER)
@@ -44,11 +41,9 @@ TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3"
 OBSERVED, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
 INTERVALS = f"{100 * LEVEL:g} % prediction interval"
 LEARNING = {"training MAE": TRAINING, "validation MAE": VALIDATION, "best epoch, whose weights are used": BEST}
-USUAL_STEPS = (15, 30, 45, 60)  # minutes with a label
-HOURS = range(0, 25, 6)  # with a label
 WIDE, HIGHEST, MARGIN = 640, 520, 14  # of the map, in its own units
 LEVELS = 9  # of the colours of the map
-TELLING = 0.005  # the share of errors at either end that does not stretch these colours
+MOST_TICKS = 8  # epochs with a label
 LEAST_POINTS = 3  # of a chart: what has fewer is told in numbers alone
 FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
 SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
@@ -101,7 +96,7 @@ def page(report: RunReport) -> str:
         "telling_day": day(int(report.days[0].seconds[0])),
         "zone": protocol.clock.name,
         "day_legend": {"observed": OBSERVED, "forecast": FORECAST, **({INTERVALS: INTERVAL} if band else {})},
-        "map": error_map(report.explanation),
+        "map": _map(report.explanation),
     }
     return render("run_page.html.j2", parts, STYLES, folder=FOLDER)
 
@@ -120,9 +115,8 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = lead_times(protocol.horizon, protocol.step_minutes)
-    when = {minutes: "all steps" if minutes is None else lead_text(minutes).replace(" ", NBSP) for minutes in shown}
     tables = {name: models[name].by_minutes(target) for name in order}
-    return {name: {when[minutes]: table[minutes] for minutes in shown} for name, table in tables.items()}
+    return {name: {text.replace(" ", NBSP): table[at] for at, text in shown.items()} for name, table in tables.items()}
 
 
 def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
@@ -131,64 +125,47 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
     maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if is_known(mae)]
     if not maes:
         return []
-    room = 0.05 * (max(maes) - min(maes)) or 1.0
-    limits = min(maes) - room, max(maes) + room
-    drawn = []
+    limits, drawn = value_limits(np.array(maes)), []
     for run in runs:
         epochs, best = run.epochs, next((row for row in run.epochs if row.epoch == run.best_epoch), None)
         remark = f"{counted(len(epochs), 'epoch')} in {duration(sum(row.seconds for row in epochs))}"
+        places = [row.epoch for row in epochs]
+        lines = [
+            (places, np.array([row.validation_mae for row in epochs], float), VALIDATION),
+            (places, [row.train_mae for row in epochs], TRAINING),
+        ]
         if best:
             remark += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4)} {unit}"
-
-        def draw(axes: Axes, epochs: Sequence[EpochRow] = epochs, best: EpochRow | None = best) -> None:
-            if best:
-                axes.axvline(best.epoch, **BEST.style)
-            places = [row.epoch for row in epochs]
-            for name, line in (("train_mae", TRAINING), ("validation_mae", VALIDATION)):
-                values = np.array([getattr(row, name) for row in epochs], float)
-                axes.plot(places, values, marker="o", markersize=3, **line.style)
-            axes.set(title=f"MAE, {unit}", xlabel="epoch", ylim=limits)
-            axes.xaxis.get_major_locator().set_params(integer=True, nbins=8)  # type: ignore[call-arg]
-
-        name = short[run.name]
-        picture = inline(f"Learning curves of {name}", remark, draw) if len(epochs) >= LEAST_POINTS else None
-        drawn.append(Curves(name, remark, picture))
+            lines.append(([best.epoch] * 2, limits, BEST))
+        name, ticks = short[run.name], places[:: -(-len(places) // MOST_TICKS)]
+        axes: dict[str, Any] = {"title": f"MAE, {unit}", "xlabel": "epoch", "ylim": limits, "xticks": ticks}
+        several = len(epochs) >= LEAST_POINTS
+        drawn.append(
+            Curves(name, remark, chart(f"Learning curves of {name}", remark, lines, **axes) if several else None)
+        )
     return drawn
 
 
 def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, str]) -> list[Curves]:
     """Return charts with MAE by horizon, hour and weekday for runs and the best baselines, sparse charts left out."""
-    protocol, by = report.evaluation.protocol, report.evaluation.by
-    last = protocol.horizon * protocol.step_minutes
-    labelled = [minutes for minutes in USUAL_STEPS if minutes % protocol.step_minutes == 0]
-    usual = {"xticks": labelled} if last == USUAL_STEPS[-1] else {}
-    days = (*DAYS, "hol.")[: max(len(tables["weekday"]) for tables in by.values())]
-    at_days = {"xticks": np.arange(0.5, len(days)), "xticklabels": days}
-    charts: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("horizon", "By horizon", {"xlabel": "minutes ahead", "xlim": (0, last), **usual}),
-        ("hour", "By hour of the day", {"xlabel": "hour that is forecast", "xlim": (0, 24), "xticks": HOURS}),
-        ("weekday", "By weekday", {"xlim": (0, len(days)), **at_days}),
+    protocol, by, drawn = report.evaluation.protocol, report.evaluation.by, []
+    maes = {group: {name: mae_values(by[name][group]) for name in lines} for group in next(iter(by.values()), {})}
+    most = max(
+        (value for group in maes.values() for values in group.values() for value in values if value > 0), default=1
     )
-    rows = {division: {name: by[name][division] for name in lines} for division, _, _ in charts}
-    maes = [row.mae for tables in rows.values() for table in tables.values() for row in table if is_known(row.mae)]
-    drawn = []
-    for division, heading, x in charts:
-        ranges, points = [], 0
-        for name, table in rows[division].items():
-            values = [row.mae for row in table if is_known(row.mae)]
-            points = max(points, len(values) if 2 * len(values) >= len(table) else 0)
-            span = f"{min(values):.2f} to {max(values):.2f} {protocol.unit}" if values else "no valid target"
-            ranges.append(f"{short[name]}: {span}")
-        if points < LEAST_POINTS:
+    for group, values in maes.items():
+        finite = {name: line[np.isfinite(line)] for name, line in values.items()}
+        if not any(len(line) >= LEAST_POINTS and 2 * len(line) >= len(values[name]) for name, line in finite.items()):
             continue
-
-        def draw(axes: Axes, division: str = division, x: Mapping[str, Any] = x) -> None:
-            for name, table in list(rows[division].items())[::-1]:  # the best run on top
-                places = [row.key if division == "horizon" else index + 0.5 for index, row in enumerate(table)]
-                axes.plot(places, mae_values(table), marker="o", markersize=3, **lines[name].style)
-            axes.set(title=f"MAE, {protocol.unit}", ylim=(0, 1.05 * max(maes, default=1.0)), **x)
-
-        drawn.append(Curves(heading, "", inline(f"MAE {heading.lower()}", "; ".join(ranges), draw)))
+        spans = {
+            name: f"{min(line):.2f} to {max(line):.2f} {protocol.unit}" if len(line) else "no valid target"
+            for name, line in finite.items()
+        }
+        ranges = [f"{short[name]}: {span}" for name, span in spans.items()]
+        heading, places, below = division(group, by[next(iter(lines))][group], protocol)
+        curves = [(places, line, lines[name]) for name, line in values.items()]
+        axes = {"title": f"MAE, {protocol.unit}", "ylim": (0, 1.05 * most), **below}
+        drawn.append(Curves(heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
     return drawn
 
 
@@ -217,85 +194,55 @@ def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
     drawn = []
     for word, sensor in ((word, sensor) for word, sensors in chosen.items() for sensor in sensors):
         column, pictures = report.sensors.index(sensor.id), []
-        parts = [(shown.truth, shown.forecast, *(shown.band or ())) for shown in report.days]
-        all_lines = [[part[:, column] for part in of_day] for of_day in parts]
-        values = np.concatenate([line for lines in all_lines for line in lines])
-        for shown, lines in zip(report.days, all_lines, strict=True):
-            truth, forecast, *_ = lines
-            errors = np.abs(truth - forecast)[np.isfinite(truth)]
+        all_lines = [[part[:, column] for part in (day.truth, day.forecast, *(day.band or ()))] for day in report.days]
+        limits = value_limits(np.concatenate([line for lines in all_lines for line in lines]))
+        for shown, (truth, forecast, *band) in zip(report.days, all_lines, strict=True):
+            errors, date = np.abs(truth - forecast)[np.isfinite(truth)], day(int(shown.seconds[0]))
             remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
-
-            def draw(
-                axes: Axes, shown: Day = shown, lines: Sequence[np.ndarray] = lines, values: np.ndarray = values
-            ) -> None:
-                left = clock_axes(axes, shown.seconds, values, unit)
-                hours = left + (shown.seconds - shown.seconds[0]) / HOUR
-                if shown.band:
-                    axes.fill_between(hours, lines[2], lines[3], color=COLOURS["Area"], linewidth=0)
-                for heights, line in zip(lines, (OBSERVED, FORECAST), strict=False):
-                    axes.plot(hours, heights, **line.style)
-
-            date = day(int(shown.seconds[0]))
-            picture = inline(f"{sensor.id} on {date}", remark, draw, (300, 150)) if len(errors) else None
+            hours = (shown.seconds[0] % DAY + shown.seconds - shown.seconds[0]) / HOUR
+            left, right = hours[0], max(hours[-1], hours[0] + 0.1)
+            ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
+            axes = {"title": unit, "xlim": (left, right), "ylim": limits, "xticks": ticks}
+            axes["xticklabels"] = [f"{hour:02}:00" for hour in ticks]
+            lines, area = [(hours, forecast, FORECAST), (hours, truth, OBSERVED)], (hours, *band) if band else None
+            picture = chart(f"{sensor.id} on {date}", remark, lines, area, (300, 150), **axes) if len(errors) else None
             pictures.append(Curves("", f"{date}: {remark}", picture))
         drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
     return drawn
 
 
-def error_map(explanation: Explanation) -> dict[str, Any]:
+def _map(explanation: Explanation) -> dict[str, Any]:
     """Return what the template needs to draw a map with the errors of a run's sensors.
 
-    dots: location, colour level and text, the best first, so that the worst are drawn on top. bar: length in km and in
-    percent of the width, None without locations. ends: texts at the ends of the colour scale.
+    dots: location, colour level and text, the worst last, so that they are drawn on top; empty without locations. bar:
+    length in km and in percent of the width. ends: texts at the ends of the colour scale.
     """
-    sensors, unit = explanation.sensors, explanation.unit
-    places, height, unit_per_km, note = _places(sensors)
-    maes = [sensor.mae for sensor in sensors if sensor.mae is not None]
-    low, high = np.quantile(maes, [TELLING, 1 - TELLING]) if maes else (0.0, 1.0)
-    high = high if high > low else low + 1
-    dots = []
-    for sensor, location in zip(sensors, places, strict=True):
-        level = "n"  # no value
-        if sensor.mae is not None:
-            level = str(max(0, min(LEVELS - 1, math.floor(LEVELS * (sensor.mae - low) / (high - low)))))
-        if location is not None:
-            dots.append((*location, level, f"{sensor.id}, MAE {number(sensor.mae, digits=2)} {unit}"))
-    digits = max(0, 2 - math.floor(math.log10(max(high, 1e-6))))
+    shown, unit = error_map(explanation), explanation.unit
+    xy, notes = shown.locations()
+    view = {"notes": notes, "levels": LEVELS, "dot_size": min(1.0, (FULL_SIZE / len(xy)) ** 0.5), "dots": []}
+    if np.isnan(xy).all():
+        return view
+    low, high = shown.colours["vmin"], shown.colours["vmax"]
+    least, most = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
+    across, up = np.maximum(most - least, 0.5)  # km
+    scale = min((WIDE - 2 * MARGIN) / across, (HIGHEST - 2 * MARGIN) / up)
+    height = math.ceil(scale * up + 2 * MARGIN)
+    places = np.rint([(WIDE - scale * across) / 2, height - MARGIN] + scale * (xy - least) * (1, -1))
+    levels = np.floor(LEVELS * (shown.values - low) / (high - low)).clip(0, LEVELS - 1)
+    silent = np.flatnonzero(np.isnan(shown.values))
+    view["dots"] = [
+        (*places[i].astype(int), f"{levels[i]:.0f}".replace("nan", "n"), f"{shown.ids[i]}, MAE {mae} {unit}")
+        for i in [*silent, *shown.worst[::-1]]
+        if np.isfinite(xy[i]).all()
+        for mae in (number(explanation.sensors[i].mae, digits=2),)
+    ]
+    digits, km = max(0, 2 - math.floor(math.log10(max(high, 1e-6)))), round_length(WIDE / 4 / scale)
     ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
-    km = None if unit_per_km is None else round_length(WIDE / 4 / unit_per_km)
-    return {
-        "dots": dots[::-1],
-        "dot_size": min(1.0, (FULL_SIZE / len(sensors)) ** 0.5),
+    return view | {
         "size": (WIDE, height),
-        "levels": LEVELS,
-        "bar": None if km is None or unit_per_km is None else (km, 100 * km * unit_per_km / WIDE),
-        "note": note,
-        "ends": ends if maes else (DASH, DASH),
+        "bar": (km, 100 * km * scale / WIDE),
+        "ends": ends if len(shown.worst) else (DASH, DASH),
     }
-
-
-def _places(sensors: Sequence[SensorErrors]) -> tuple[list[tuple[int, int] | None], int, float | None, str]:
-    """Return locations on the map [sensors], the map height, map units per km, and a note about absent sensors.
-
-    Without any location the sensors stand in rows, and map units per km are None.
-    """
-    xy, placed, far = plane_locations(np.array([(sensor.latitude, sensor.longitude) for sensor in sensors], float))
-    if not placed.any():
-        across = min(len(sensors), max(8, math.ceil(math.sqrt(2 * len(sensors)))))
-        step = (WIDE - 2 * MARGIN) // across
-        first = MARGIN + step // 2
-        points = [(first + step * (k % across), first + step * (k // across)) for k in range(len(sensors))]
-        return [*points], points[-1][1] + first, None, "No sensor has a position: they stand in rows, the worst first."
-    low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
-    across_km, up_km = np.maximum(high - low, 0.5)
-    scale = min((WIDE - 2 * MARGIN) / across_km, (HIGHEST - 2 * MARGIN) / up_km)
-    height = math.ceil(scale * up_km + 2 * MARGIN)
-    corner = np.array([(WIDE - scale * across_km) / 2, height - MARGIN])
-    places = np.rint(corner + scale * (xy - low) * (1, -1)).tolist()
-    counts = {"without a position": int((~placed).sum()), "far away": int(far.sum())}
-    lost = " and ".join(f"{count} {phrase}" for phrase, count in counts.items() if count)
-    drawn = [(int(x), int(y)) if math.isfinite(x) else None for x, y in places]
-    return drawn, height, scale, f"Not on the map: {lost}." if lost else ""
 
 
 def model_card(report: RunReport, licence: str, tied: bool) -> str:
@@ -310,8 +257,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
     rows = []
     for label, model in evaluation.distinct_models.items():
         scores = model.by_minutes(target)
-        maes = (number(scores[minutes].mae, 3) for minutes in shown)
-        rows.append([name if label == run.name else label, *maes])
+        rows.append([name if label == run.name else label, *(number(scores[minutes].mae, 3) for minutes in shown)])
     value = round(evaluation[run.name].overall(target).mae, 4)
     mae = {"type": "mae", "name": f"MAE{unit_suffix(unit)}", "value": value}
     data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.split}
@@ -331,7 +277,7 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         "target": target,
         "unit": unit_suffix(unit).strip(),
         "split": evaluation.split,
-        "head": ["model", *("all steps" if minutes is None else lead_text(minutes) for minutes in shown)],
+        "head": ["model", *shown.values()],
         "rows": rows,
         "verdicts": [line.replace(run.name, name, 1) for line in verdicts(evaluation)],  # each begins with it
         "protocol_lines": [*lines[:-1], lines[-1].replace(run.name, name, 1)],

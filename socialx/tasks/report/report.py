@@ -12,6 +12,7 @@ from typing import Annotated, Any, Unpack
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.help import END, SPLIT, START, Help, with_help
+from socialx.core.outputs import CARD, PAGE, check_outputs
 from socialx.core.progress import Callback, subscribe
 from socialx.files.store.time_axis import Time
 from socialx.scoring.attention_sums import AttentionWeights
@@ -24,7 +25,6 @@ from socialx.settings.layers import ConfigLayers, flat, run_settings
 from socialx.settings.schema import Settings
 from socialx.tasks.explain import make_explanation
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.outputs import CARD, PAGE, check_outputs
 from socialx.tasks.report.contents import LEVEL, Day, Ends, ForecastRecorder, RunRecord, RunReport, telling_days
 from socialx.tasks.report.page import model_card, page
 from socialx.tasks.scored_split import ScoredSplit, load_scored_split
@@ -65,7 +65,7 @@ def report(
             raise SettingsError("report", "no run", "name a run folder")
         names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data})
         readme = _readme(names, card)
-        check_outputs((output, PAGE), (readme, CARD), layers=layers, runs=names)
+        check_outputs((output, PAGE), (readme, CARD))
         scored = load_scored_split(names, layers, split, start, end)
         result = _report(scored)
         if output is not None:
