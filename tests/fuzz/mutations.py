@@ -11,10 +11,9 @@ import io
 import json
 import os
 import random
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,11 +21,10 @@ import yaml
 
 from tests.fuzz import child
 
-T = TypeVar("T")
 Changed = tuple[bytes, str]  # the content of a file, and what was done to it
 TEXTS = (".csv", ".txt", ".geo", ".dyna", ".json", ".jsonl", ".yaml", ".toml")
 # What may stand in the place of a file.
-KINDS = ("empty", "missing", "folder", "loop", "dangling", "pipe", "zeros", "null", "socket")
+KINDS = ("empty", "missing", "folder", "loop", "dangling", "pipe", "zeros", "null")
 NAMES = {"bytes name": b"caf\xe9", "long name": b"n" * 250, "no name": b"n" * 300}  # longer than a file system has them
 NUMBERS = b"nan inf -inf 1e400 -1e400 -1 0 99999999999999999999999999 1e-400 NaN 0x10 1_000 1e5 1.5.2 -0.0 .5 5."
 WORDS = b"null true True None %s%n ../../etc/passwd !!python/object/apply:os.system"
@@ -45,12 +43,6 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def choose(dice: random.Random, ways: Mapping[str, Callable[[], T]]) -> tuple[T, str]:
-    """What one of these functions returns, and its name."""
-    name = dice.choice(list(ways))
-    return ways[name](), name
-
-
 def other_name(path: Path, kind: str) -> str:
     """The name of a target in a case of this kind."""
     return os.fsdecode(NAMES[kind]) + path.suffix
@@ -66,14 +58,6 @@ def lay_out(path: Path, kind: str, content: bytes | None) -> None:
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    elif kind == "socket":
-        here = Path.cwd()
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(path.name)
-        finally:
-            os.chdir(here)
     elif kind not in ("missing", "no name"):
         path.write_bytes(b"" if kind == "empty" else content or b"")
 
@@ -90,8 +74,7 @@ def mutate(
             how = f"no structure ({type(error).__name__}); "
     elif suffix == ".h5":
         return content[: dice.randrange(len(content))], "the rest cut", True
-    text = suffix in TEXTS and draw < 0.85
-    names = []
+    text, names = suffix in TEXTS and draw < 0.85, []
     for _ in range(dice.choice((1, 1, 2, 3))):
         content, one = (of_text if text else of_bytes)(content, dice, others)
         names.append(one)
@@ -100,72 +83,58 @@ def mutate(
 
 def of_bytes(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
     """One change of any bytes."""
-    if not content:
-        return dice.choice(TOKENS), "a token"
-    place = dice.randrange(min(len(content), 4096) if dice.random() < 0.3 else len(content))
+    place = dice.randrange(1 + min(len(content), 4096) if dice.random() < 0.3 else len(content) + 1)
     end = min(len(content), place + dice.choice((1, 4, 16, 100, 512, 4096)))
-    before, part, after = content[:place], content[place:end], content[end:]
-    other, token, bit = dice.choice(others) or b"-", dice.choice(TOKENS), 1 << dice.randrange(8)
-    ways = {
-        f"bit {bit} flipped": lambda: before + bytes([content[place] ^ bit]) + content[place + 1 :],
-        "the rest cut": lambda: before,
-        "removed": lambda: before + after,
-        "doubled": lambda: before + part + part + after,
-        "replaced": lambda: before + dice.randbytes(len(part)) + after,
-        "spliced with another": lambda: before + other[dice.randrange(len(other)) :],
-        f"{token[:20]!r} inserted": lambda: before + token + part + after,
+    before, part, after, token = content[:place], content[place:end], content[end:], dice.choice(TOKENS)
+    middles = {
+        **{
+            "cut with all that follows": b"",
+            "removed": b"",
+            "doubled": part * 2,
+            "replaced": dice.randbytes(len(part)),
+        },
+        **{"flipped": bytes(byte ^ 4 for byte in part[:1]) + part[1:], f"{token[:20]!r} inserted": token + part},
+        "spliced with another": dice.choice(others)[place % 50 :],
     }
-    changed, name = choose(dice, ways)
-    return changed, f"{len(part)} bytes at {place}: {name}"
+    how = dice.choice([*middles])
+    rest = b"" if how in ("cut with all that follows", "spliced with another") else after
+    return before + middles[how] + rest, f"{len(part)} bytes at {place}: {how}"
 
 
 def of_text(content: bytes, dice: random.Random, others: list[bytes]) -> Changed:
-    """One change of cells, of lines or of the whole text."""
-    lines = content.split(b"\n")
+    """One change of a cell, of lines or of the whole text."""
+    lines, token, draw = content.split(b"\n"), dice.choice(TOKENS), dice.random()
     row = dice.choice((0, 1, dice.randrange(len(lines)))) % len(lines)
-    last, token = min(len(lines), row + dice.choice((1, 1, 3, 10))), dice.choice(TOKENS)
+    last = min(len(lines), row + dice.choice((1, 1, 3, 10)))
     before, part, after = lines[:row], lines[row:last], lines[last:]
-    draw = dice.random()
     if draw < 0.4:
-        mark = max(b",;\t", key=lambda each: lines[0].count(bytes([each])))
-        cells = lines[row].split(bytes([mark]))
+        mark = max((b",", b";", b"\t"), key=lines[0].count)
+        cells = lines[row].split(mark)
         column = dice.randrange(len(cells))
         cells[column] = dice.choice((token, token, cells[column] + token, token + cells[column]))
-        changed = [*before, bytes([mark]).join(cells), *lines[row + 1 :]]
+        changed = [*before, mark.join(cells), *lines[row + 1 :]]
         return b"\n".join(changed), f"cell {column} of line {row} with {token[:20]!r}"
     if draw < 0.65:
-        ways = {
-            "removed": lambda: before + after,
-            "doubled": lambda: before + part * 2 + after,
-            "reversed": lambda: before + part[::-1] + after,
-            "from another": lambda: before + dice.choice(others).split(b"\n")[: len(part)] + after,
-            "between blank ones": lambda: [*before, b"", *part, b"  ", *after],
-            "moved to the end": lambda: before + after + part,
+        moved = {
+            **{"removed": before + after, "doubled": before + part * 2 + after, "moved": before + after + part},
+            **{"reversed": before + part[::-1] + after, "between blank ones": [*before, b"", *part, b"  ", *after]},
+            "from another": before + dice.choice(others).split(b"\n")[: len(part)] + after,
         }
-        moved, name = choose(dice, ways)
-        return b"\n".join(moved), f"lines {row} to {last} {name}"
-    return choose(dice, _whole(content)) if draw < 0.9 else of_bytes(content, dice, others)
-
-
-def _whole(content: bytes) -> dict[str, Callable[[], bytes]]:
-    text = content.decode("utf-8", "replace")
-    replaced = {
-        **{"CRLF": (b"\n", b"\r\n"), "CR": (b"\n", b"\r"), "semicolons": (b",", b";"), "tabs": (b",", b"\t")},
-        **{"spaces": (b",", b" , "), "decimal commas": (b".", b","), "one line": (b"\n", b"")},
-        **{"a column more": (b"\n", b",1\n"), "a last comma": (b"\n", b",\n"), "NULs": (b"\n", b"\x00\n")},
-        "underlines": (b"0", b"0_0"),
-    }
-    return {name: lambda pair=pair: content.replace(*pair) for name, pair in replaced.items()} | {  # type: ignore[misc]
-        "two BOMs": lambda: b"\xef\xbb\xbf" * 2 + content,
-        "UTF-16": lambda: text.encode("utf-16", "replace"),
-        "latin": lambda: ("é" + text).encode("latin-1", "replace"),
-        "no last line end": lambda: content.rstrip(b"\n"),
-        "upper case": content.upper,
-        "long": lambda: content + content * 60,
-        "zeros behind": lambda: content + bytes(3 << 20),
-        "a long line": lambda: content + b"1," * (1 << 20) + b"\n",
-        "gzip": lambda: b"\x1f\x8b\x08\x00" + content,
-    }
+        how = dice.choice([*moved])
+        return b"\n".join(moved[how]), f"lines {row} to {last} {how}"
+    if draw < 0.9:
+        text = content.decode("utf-8", "replace")
+        pair = dice.choice((*zip(b"\n,,.\n0", (b"\r\n", b";", b" , ", b",", b",1\n", b"0_0"), strict=True),))
+        whole = {
+            f"{bytes([pair[0]])!a} as {pair[1]!a}": content.replace(bytes([pair[0]]), pair[1]),
+            **{"two marks": b"\xef\xbb\xbf" * 2 + content, "UTF-16": text.encode("utf-16", "replace")},
+            **{"Latin": ("é" + text).encode("latin-1", "replace"), "upper case": content.upper()},
+            **{"long": content * 60, "zeros behind": content + bytes(3 << 20), "gzip": b"\x1f\x8b\x08\0" + content},
+            "a long line": content + b"1," * (1 << 20) + b"\n",
+        }
+        how = dice.choice([*whole])
+        return whole[how], how
+    return of_bytes(content, dice, others)
 
 
 # --- trees of values: JSON and YAML -------------------------------------------------------------------------------
@@ -178,33 +147,25 @@ def places(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def of_tree(tree: Any, dice: random.Random) -> tuple[Any, str]:
-    """One to two changes of the values of a tree."""
-    names = []
-    for _ in range(dice.choice((1, 1, 1, 2))):
-        found, new = places(tree), copy.deepcopy(dice.choice(VALUES))
-        if not found or dice.random() < 0.05:
-            return new, f"all of it {str(new)[:20]!r}"
-        (holder, key), (other, other_key) = dice.choice(found), dice.choice(found)
-        kind = dice.choice(("value", "value", "value", "gone", "more", "of another", "near"))
-        value = holder[key]
-        if kind == "gone":
-            del holder[key]
-        elif kind == "more" and isinstance(holder, dict):
-            holder[str(dice.choice(VALUES))[:20]] = new
-        elif kind == "of another":
-            holder[key] = copy.deepcopy(other[other_key])
-        elif kind == "near" and isinstance(value, int | float):
-            holder[key] = value + dice.choice((1, -1, 0.5, 1e9))
-        elif kind == "near" and isinstance(value, str):
-            holder[key] = value + dice.choice(("x", " ", "\n", "\u2028", "\x1b[31m"))
-        else:
-            holder[key] = new
-        names.append(f"{kind} at {str(key)[:40]}")
-    return tree, "; ".join(names)
+    """A change of a value of a tree."""
+    found, new = places(tree), copy.deepcopy(dice.choice(VALUES))
+    if not found or dice.random() < 0.05:
+        return new, f"all of it {str(new)[:20]!r}"
+    (holder, key), (other, other_key) = dice.choice(found), dice.choice(found)
+    kind, value = dice.choice(("value", "value", "value", "gone", "more", "of another", "near")), holder[key]
+    if kind == "gone":
+        del holder[key]
+    elif kind == "more" and isinstance(holder, dict):
+        holder[str(dice.choice(VALUES))[:20]] = new
+    elif kind == "near" and isinstance(value, int | float | str):
+        holder[key] = value + (dice.choice(("x", " ", "\n", "\u2028", "\x1b[31m")) if isinstance(value, str) else 0.5)
+    else:
+        holder[key] = copy.deepcopy(other[other_key]) if kind == "of another" else new
+    return tree, f"{kind} at {str(key)[:40]}"
 
 
 def of_json(content: bytes, dice: random.Random, _: Path) -> Changed:
-    """Other values in a JSON text, or in lines of JSON."""
+    """Another value in a JSON text, or in lines of JSON."""
     lines = content.splitlines()
     tree, how = of_tree([json.loads(line) for line in lines] if len(lines) > 1 else json.loads(content), dice)
     trees = tree if len(lines) > 1 and isinstance(tree, list) else [tree]
@@ -213,7 +174,7 @@ def of_json(content: bytes, dice: random.Random, _: Path) -> Changed:
 
 
 def of_yaml(content: bytes, dice: random.Random, _: Path) -> Changed:
-    """Other values in a YAML text."""
+    """Another value in a YAML text."""
     tree, how = of_tree(yaml.safe_load(content), dice)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode("utf-8", "surrogatepass"), how
 

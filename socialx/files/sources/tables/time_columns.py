@@ -19,6 +19,7 @@ TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?[AaPp][Mm])?"
 ZONE = r" ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2})"
 MOMENT = re.compile(rf"(?P<date>{DATE})(?:(?P<mid>T| +)(?P<clock>{TIME}|[0-9]{{1,2}})(?P<zone>{ZONE})?)?")
 ONLY_TIME = re.compile(TIME)
+ONLY_HOUR = re.compile(r"0*(?:1?[0-9]|2[0-4])")
 ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 DIGITS = {6: ("%y%m%d", "%d%m%y"), 8: ("%Y%m%d", "%d%m%Y"), 12: ("%Y%m%d%H%M",), 14: ("%Y%m%d%H%M%S",)}
 SINCE_1970 = {9: "s", 10: "s", 13: "ms"}  # by the digits of the whole number
@@ -64,7 +65,7 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
             (days if dated else moments).append(Clock((name,), forms, until, _shift(begins), dated))
         elif all(map(ONLY_TIME.fullmatch, begins)):
             clocks.append(name)
-        elif all(text.isdecimal() and int(text) <= 24 for text in distinct):
+        elif all(map(ONLY_HOUR.fullmatch, distinct)):
             hours += [name] if words.HOUR.fullmatch(name) or len(distinct) > FEW_HOURS else []
     if form and not moments and (pairs := [*_pairs(cells, form)]):
         return pairs
