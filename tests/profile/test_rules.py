@@ -72,7 +72,7 @@ def healthy(clock: str = "device") -> Profile:
         machine=section("machine", 5e14, 3e12) if traced else section("machine", 1e12, 1e11),
         fluctuation=section("fluctuation", 0.1, 0.97, 0.9, 1.0, 10.0),
         recompiles=0,
-        settings=as_tree(Settings(trainer={"precision": "bf16-mixed"}, loader={"batch_size": 64})),
+        settings=as_tree(Settings(trainer={"precision": "bf16-mixed", "compile": "off"}, loader={"batch_size": 64})),
     )
 
 
