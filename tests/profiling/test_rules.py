@@ -72,7 +72,7 @@ def healthy(clock: str = "device") -> Profile:
         fluctuation=Fluctuation(0.1, 0.97, 0.9, 1.0, 10.0),
         timeline=Timeline(0.1, [0.97], 1, [100.0]),
         recompiles=0,
-        settings=as_tree(Settings(trainer={"precision": "bf16-mixed"}, loader={"batch_size": 64})),
+        settings=as_tree(Settings(trainer={"precision": "bf16-mixed", "compile": "off"}, loader={"batch_size": 64})),
     )
     if not traced:
         return made
