@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from socialx.core.environment import commit
-from socialx.core.errors import Argument, Command, SocialxError, fall_back, sample, shortened
+from socialx.core.errors import Argument, Command, Message, SocialxError, fall_back, sample, shortened
 from socialx.core.version import __version__
 from socialx.data.scaler import MeanStd
 from socialx.dataset import Dataset
@@ -28,7 +28,8 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
 NOWHERE = ("nan", "nan")  # the place of a sensor without one
 SHOWN = 100  # characters of a difference
-# Facts behind a score that ``compare_rest`` skips, as they hardly tell whether the data are the training data.
+Row = tuple[bool, Message]  # of a comparison: whether it refuses, or only warns, and the message
+# Facts behind a score that a comparison skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
     *("seed", "precision", "socialx", "commit"),  # may differ
@@ -214,63 +215,97 @@ class ScoringProtocol:
         holidays: str | None = None,
         new: Sequence[str] = (),
     ) -> None:
-        """Raise SocialxError if the data do not fit a model trained under ``training``.
+        """Raise SocialxError if the data do not fit a model trained under ``training``, and warn of other differences.
 
         run, path: model and data, for the texts. sensor_tables: the model has weights per sensor. same_missing: another
         missing-value code raises; False only warns. holidays: the holiday list in a resumed run, which must be the
-        same; None only warns about other days. new: sensors outside the run. Warns about neighbours chosen in another
-        way, and about another network's clock.
+        same; None only warns about other days. new: sensors outside the run.
         """
+        rows = (
+            *self._other_data(training, run, path, sensor_tables, new),
+            *self._other_times(training, run, path, holidays),
+            *self._other_rest(training, run, path, same_missing),
+        )
+        for refuses, message in rows:
+            if refuses:
+                raise SocialxError.together([message])
+            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+
+    def _other_data(
+        self, training: ScoringProtocol, run: Path, path: Path, tied: bool, new: Sequence[str]
+    ) -> Iterator[Row]:
+        """Yield what refuses a model at once: other features, another step or, where it is tied, another network."""
+        if tied and self.network == training.network and not self.same_network(training):
+            remedy = "convert the file again with the places of the training"
+            remedy += f", or train a run of this network: {Command('train', **{'data.path': path})}"
+            yield True, Message(path, f"the sensors have the ids of {run}, at other places", remedy)
         differ = _other_features("inputs", self.inputs, training.inputs)
         differ += _other_features("targets", self.targets, training.targets)
         if self.step_minutes != training.step_minutes:
             differ.append(f"a step of {self.step_minutes} min, not {training.step_minutes}")
-        self._refuse_other_places(training, run, path, sensor_tables)
-        if sensor_tables and self.network != training.network:
+        if tied and self.network != training.network:
             unknown = f", {sample(new)} new to it" if new else ""
             differ.append(f"network {self.network}, not {training.network}{unknown}")
-        if differ:
-            sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
-            problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
-            if "unknown" in self.inputs.values() and "unknown" not in training.inputs.values():
-                problem = f"the unit of the speeds is unknown, and {run} was trained on {training.unit}"
-                remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
-            else:
-                source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
-                remedy = f"name a file of {source} with {Argument('data.path')}"
-                if not sensor_tables:
-                    command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-                    remedy = f"train a run on such data: {command}"
-            raise SocialxError(path, problem, remedy)
-        same: bool | None = True
-        here, there = self.clock.name, training.clock.name
-        if here != there:
-            times = [datetime.fromisoformat(time) for time in (self.first_time, self.last_time) if time]
-            seconds = [int(time.replace(tzinfo=UTC).timestamp()) for time in times]
-            same = same_clock(here, there, seconds[0], seconds[-1]) if times else None
-        if not same:  # the climatology is by time of day: in another zone each hour would get that of another hour
+        if not differ:
+            return
+        sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
+        problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+        source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
+        remedy = f"name a file of {source} with {Argument('data.path')}"
+        if "unknown" in self.inputs.values() and "unknown" not in training.inputs.values():
+            problem = f"the unit of the speeds is unknown, and {run} was trained on {training.unit}"
+            remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
+        elif not tied:
+            command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+            remedy = f"train a run on such data: {command}"
+        yield True, Message(path, problem, remedy)
+
+    def _other_times(self, training: ScoringProtocol, run: Path, path: Path, holidays: str | None) -> Iterator[Row]:
+        """Yield another clock, which would give each hour the climatology of another, and other holidays."""
+        here, there, same = self.clock.name, training.clock.name, None
+        if here != there and self.first_time and self.last_time:
+            times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (self.first_time, self.last_time))
+            same = same_clock(here, there, *(int(time.timestamp()) for time in times))
+        if here != there and not same:
             data_clock, training_clock = (zone or "an unknown zone" for zone in (here, there))
             clocks = f"the times are of {data_clock}, and {run} was trained on times of {training_clock}"
+            remedy = "convert the file again with times of the same clock as in the training"
+            if is_utc(self.timezone) and self.local_zone is None:
+                remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
             if same is False and self.same_network(training):
-                remedy = "convert the file again with times of the same clock as in the training"
-                if is_utc(self.timezone) and self.local_zone is None:
-                    remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
-                raise SocialxError(path, f"{clocks}, so every observation would be at another time of day", remedy)
-            fall_back(path, f"{clocks}: the forecasts are right if both are local times")
+                yield True, Message(path, f"{clocks}, so every observation would be at another time of day", remedy)
+            yield False, Message(path, f"{clocks}: the forecasts are right if both are local times")
         if dates := self.other_holidays(training):
-            problem = f"{run} was trained with other holidays"
-            if holidays is not None:
-                raise SocialxError(holidays, problem, "write these days as in the training", sample=dates)
-            fall_back(path, problem, sample=dates)
-        self.compare_rest(training, run, path, same_missing)
+            problem, remedy = f"{run} was trained with other holidays", "write these days as in the training"
+            yield holidays is not None, Message(holidays or path, problem, remedy if holidays else "", dates)
 
-    def _refuse_other_places(self, training: ScoringProtocol, run: Path, path: Path, sensor_tables: bool) -> None:
-        """Raise SocialxError where weights for single sensors have a run's ids, and other places."""
-        if sensor_tables and self.network == training.network and not self.same_network(training):
-            training_command = Command("train", **{"data.path": path})
-            remedy = "convert the file again with the places of the training"
-            remedy += f", or train a run of this network: {training_command}"
-            raise SocialxError(path, f"the sensors have the ids of {run}, at other places", remedy)
+    def _other_rest(self, training: ScoringProtocol, run: Path, path: Path, same_missing: bool) -> Iterator[Row]:
+        """Yield neighbours chosen in another way, whatever else differs for equal observations, and missing values.
+
+        The code in the file is applied: only the user knows which code is wrong.
+        """
+        if self.same_network(training) and self.distances != training.distances:
+            along = "other roads" if self.distances else "straight lines"
+            yield False, Message(run, f"neighbours are chosen along {along}, unlike in the training")
+        same_readings = self.checksum == training.checksum
+        crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
+        if crossed:
+            across = f"{training.windows_across_gaps:,} windows across a time gap"
+            yield False, Message(run, f"the training used {across}, which are left out here and in any new training")
+        skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not self.windows else ())}
+        skipped |= {*SPAN_FIELDS} if self.timezone != training.timezone else set()
+        rest = sorted({f.name for f in fields(self)} - skipped)
+        other = [name for name in rest if getattr(self, name) != getattr(training, name)]
+        if other and same_readings:
+            here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
+            problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
+            yield False, Message(run, problem)
+        if differ := other_missing(self.missing, training.missing):
+            rules = training.missing
+            rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
+            codes = "none" if rule is None else f"{rule:g}"
+            remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
+            yield same_missing, Message(path, f"{differ} of {run}", remedy)
 
     @property
     def clock(self) -> Clock:
@@ -291,38 +326,6 @@ class ScoringProtocol:
         dates = sorted({**self.holidays, **training.holidays})
         differ = [date for date in dates if self.holidays.get(date) != training.holidays.get(date)]
         return differ if self.checksum == training.checksum else [date for date in differ if first[:10] <= date <= last]
-
-    def compare_rest(self, training: ScoringProtocol, run: Path, path: Path, same: bool = True) -> None:
-        """Raise SocialxError if data and training differ in the missing-value code; only warn if ``same`` is False.
-
-        run, path: model and data, for the texts. The code in the file is applied: only the user knows which code is
-        wrong. Warns if neighbours are chosen in another way, and if equal observations differ in anything else that
-        scores depend on.
-        """
-        if self.same_network(training) and self.distances != training.distances:
-            along = "other roads" if self.distances else "straight lines"
-            fall_back(run, f"neighbours are chosen along {along}, unlike in the training")
-        other_zone = SPAN_FIELDS if self.timezone != training.timezone else ()
-        same_readings = self.checksum == training.checksum
-        crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
-        if crossed:
-            across = f"{training.windows_across_gaps:,} windows across a time gap"
-            fall_back(run, f"the training used {across}, which are left out here and in any new training")
-        split_fields = SPLIT_FIELDS if crossed or not self.windows else ()
-        rest = {f.name for f in fields(self)}.difference(NO_FACTS, split_fields, other_zone)
-        other = [name for name in sorted(rest) if getattr(self, name) != getattr(training, name)]
-        if other and same_readings:
-            here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
-            fall_back(run, f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}")
-        if not (differ := other_missing(self.missing, training.missing)):
-            return
-        rules = training.missing
-        rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
-        codes = "none" if rule is None else f"{rule:g}"
-        remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
-        if same:
-            raise SocialxError(path, f"{differ} of {run}", remedy)
-        fall_back(path, f"{differ} of {run}", remedy)
 
     @property
     def unit(self) -> str:

@@ -1,7 +1,6 @@
 """``doctor``: checks of the machine, settings and data file before training, one line per check.
 
-A check is a function, registered by name, that returns a state, facts and a remedy.  A SocialxError counts as a failed
-check.
+A check is a function that returns a state, facts and a remedy.  A SocialxError counts as a failed check.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from socialx.training.run_folder import TRAINED
 
 SCHEMA = "socialx.doctor/1"
 State = Literal["ok", "warn", "fail"]
-HOST = torch.device("cpu")
 LOW_BYTES = GIB  # of memory and of disk
 SHARED_BYTES = 256 * MIB  # workers pass batches through it
 WORKER_S = 20  # timeout for a worker process
@@ -70,11 +68,6 @@ class DoctorLine:
     facts: str
     remedy: Remedy = ""
 
-    @property
-    def message(self) -> Message:
-        """The result as a message to a user."""
-        return Message(self.name, self.facts, self.remedy)
-
     def text(self, write: Write = python) -> str:
         """Return the state, the facts and, on a second line, the remedy; write: spells arguments and commands."""
         return f"{self.state:<4} {self.message.text(write)}"
@@ -82,6 +75,11 @@ class DoctorLine:
     def helps(self, write: Write = python) -> str:
         """Return the remedy as text; write: spells an argument or a command, as Python or as shell flags."""
         return self.message.advice(write)
+
+    @property
+    def message(self) -> Message:
+        """The result as a message to a user."""
+        return Message(self.name, self.facts, self.remedy)
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,23 +138,6 @@ class Setup:
 
 
 Answer = tuple[State, str] | tuple[State, str, Remedy]  # state, facts and remedy
-Find = Callable[[Setup], Answer]
-
-
-CHECKS: dict[str, tuple[Find, str, Remedy]] = {}  # in the order of this file
-
-
-def check(name: str, needs: str = "", helps: Remedy = BUG) -> Callable[[Find], Find]:
-    """Register a function as the check with this name.
-
-    needs: the check that must pass first.  helps: the remedy for an unexpected error.
-    """
-
-    def register(find: Find) -> Find:
-        CHECKS[name] = find, needs, helps
-        return find
-
-    return register
 
 
 def doctor(
@@ -206,10 +187,6 @@ def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
     return lines
 
 
-# The machine
-
-
-@check("machine")
 def _machine(setup: Setup) -> Answer:
     """Check that torch has at most as many threads as cores."""
     cores, threads = usable_cores(), torch.get_num_threads()
@@ -224,14 +201,12 @@ def _machine(setup: Setup) -> Answer:
     return "ok", f"{facts}, {counted(threads, 'thread')} of torch"
 
 
-@check("packages", helps="install socialx again with pip")
 def _packages(setup: Setup) -> Answer:
     """Report installed packages and versions."""
     others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
     return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
 
-@check("settings", helps="correct the setting")
 def _settings(setup: Setup) -> Answer:
     """Check that the settings load, fit together and have an effect."""
     settings, loaded = setup.settings, setup.loaded
@@ -245,7 +220,6 @@ def _settings(setup: Setup) -> Answer:
     return "ok", f"{len(named)} of {len(values)} are set; they fit together and have an effect"
 
 
-@check("device", "settings", OTHER_DEVICE)
 def _device(setup: Setup) -> Answer:
     """Check the requested device."""
     with warnings.catch_warnings():
@@ -297,7 +271,6 @@ def _driver() -> str:
     return release[0] if release else ""
 
 
-@check("precision", "device", OTHER_DEVICE)
 def _precision(setup: Setup) -> Answer:
     """Check that the device supports the precision in hardware."""
     device, trainer, products = setup.device, setup.settings.trainer, ""
@@ -314,23 +287,18 @@ def _precision(setup: Setup) -> Answer:
     return "ok", f"{facts} {'in hardware' if bf16 else 'is emulated'}"
 
 
-@check("memory and disk", "device", f"use a readable folder, or {Argument('trainer.device', 'cpu')}")
 def _free_space(setup: Setup) -> Answer:
     """Check for a GiB free in memory, on host and device, and on disk."""
-    memory = {str(device): free_bytes(device) for device in (HOST, setup.device)}
+    memory = {str(device): free_bytes(device) for device in (torch.device("cpu"), setup.device)}
     free = {**memory, "this folder": shutil.disk_usage(Path.cwd()).free}
-    parts = [f"{name}: {'not known' if count is None else f'{_size(count)} free'}" for name, count in free.items()]
+    facts = ", ".join(f"{k}: {'not known' if v is None else f'{_size(v)} free'}" for k, v in free.items())
     low = {name for name, count in free.items() if count is not None and count < LOW_BYTES}
     saving = f"{Argument('model.activation_checkpointing', True)} and a smaller {Argument('loader.batch_size')}"
     helps = [f"end other programs, or use {saving}"] if low & set(memory) else []
     helps += [f"make room, or use {Argument('trainer.run_dir', 'FOLDER')} elsewhere"] if "this folder" in low else []
-    return ("warn", ", ".join(parts), "; ".join(helps)) if low else ("ok", ", ".join(parts))
+    return ("warn", facts, "; ".join(helps)) if low else ("ok", facts)
 
 
-# The data
-
-
-@check("data", "device", "convert its source again")
 def _data(setup: Setup) -> Answer:
     """Check that the file is readable and yields windows."""
     settings, device = setup.settings, setup.device
@@ -356,10 +324,6 @@ def _data(setup: Setup) -> Answer:
     return "ok", f"{facts}; the series is {series}"
 
 
-# The model
-
-
-@check("one step", "device", OTHER_STEP)
 def _step(setup: Setup) -> Answer:
     """Check one forward and backward pass for one window: finite, and all on one device."""
     settings, device, path = setup.settings, setup.device, setup.settings.data.path
@@ -429,10 +393,6 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
     return replace(data, moments=dict(zip(data.stores, moments, strict=True)))
 
 
-# Other processes
-
-
-@check("worker", "settings", f"use {Argument('loader.mode', 'sharded')}")
 def _worker(setup: Setup) -> Answer:
     """Check that a worker process makes batches, with enough shared memory."""
     numbers = TensorDataset(torch.arange(4.0))
@@ -458,3 +418,17 @@ def _size(count: int) -> str:
 def _in_short(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+# A line of the answer: the check, the line that must be ok first, and what helps with an error that nobody expects.
+CHECKS: dict[str, tuple[Callable[[Setup], Answer], str, Remedy]] = {
+    "machine": (_machine, "", BUG),
+    "packages": (_packages, "", "install socialx again with pip"),
+    "settings": (_settings, "", "correct the setting"),
+    "device": (_device, "settings", OTHER_DEVICE),
+    "precision": (_precision, "device", OTHER_DEVICE),
+    "memory and disk": (_free_space, "device", f"use a readable folder, or {Argument('trainer.device', 'cpu')}"),
+    "data": (_data, "device", "convert its source again"),
+    "one step": (_step, "device", OTHER_STEP),
+    "worker": (_worker, "settings", f"use {Argument('loader.mode', 'sharded')}"),
+}

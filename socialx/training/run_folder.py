@@ -323,7 +323,8 @@ class TrainedRun(RunFolder):
     def find_file(self, named: str) -> Path | None:
         """Return where a file that the settings name is now, or None.
 
-        The file lies where it lay as seen from the run, where it lay in training, or next to the run.
+        The file lies where it lay as seen from the run, where it lay in training, or next to the run.  A name that
+        leads there from the current folder stays as it is.
         """
         run = self.path.resolve()
         folder, trained_run = run.parent, run
@@ -331,7 +332,9 @@ class TrainedRun(RunFolder):
             case {"folder": str(trained_in), "run": str(trained)}:
                 folder, trained_run = Path(trained_in), Path(trained)
         moved = Path(os.path.normpath(run / os.path.relpath(folder / named, trained_run)))
-        return next(filter(os.path.exists, (moved, folder / named, run.parent / named)), None)
+        file = next(filter(os.path.exists, (moved, folder / named, run.parent / named)), None)
+        here = Path(named)
+        return here if file and here.exists() and here.samefile(file) else file
 
     def has_training_data(self, stores: Mapping[str, Store]) -> bool:
         """Return whether ``stores`` (feature -> data) hold the training data; more rows and sensors are allowed."""

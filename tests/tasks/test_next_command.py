@@ -100,7 +100,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
     works("evaluate", place / "runs/a")
     assert "read from" not in works("predict", place / "runs/a", "--data", place / "data/small.h5").stderr
     file = place / "data/small.h5"
-    assert "is an input of this command" in refused("predict", place / "runs/a", "-o", file, "--overwrite")
+    assert "exists already and is not a forecast" in refused("predict", place / "runs/a", "-o", file, "--overwrite")
     works("train", "--resume", place / "runs/a", "--max-epochs", "2")
     assert f"path: {place}/data/small.h5" in (place / "runs/a/settings.yaml").read_text()
     (place / "data/small.h5").rename(place / "data/other.h5")
