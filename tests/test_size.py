@@ -50,15 +50,16 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35095),
-    "files of socialx/": (lambda: len(MODULE_FILES), 178),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 33120),
+    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9090),
+    "files of socialx/": (lambda: len(MODULE_FILES), 175),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38420),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 550),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
     "lines of the import order": (lambda: len(order()) - 1, 12),
     "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),
-    "flags": (flags, 324),
+    "flags": (flags, 330),  # predict takes what convert asks for a table
 }
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice, permutations
 from pathlib import Path
 
@@ -73,12 +73,17 @@ def match_ids(
     cased = case_variants(ids, locations)
     located = {**locations, **{match_key(vdid): locations[key] for vdid, key in cased.items()}}
     told = [f"ids of sensors are in another case there ({sample(list(cased))})"] if cased else []
-    stations = {vdid: match_key(vdid.rpartition("-")[0]) for vdid in ids if match_key(vdid) not in located}
+    stations = {vdid: match_key(_station(vdid)) for vdid in ids if match_key(vdid) not in located}
     if stations := {vdid: key for vdid, key in stations.items() if key in locations}:
         located |= {match_key(vdid): locations[key] for vdid, key in stations.items()}
         shown = [f"{vdid} at {key}" for vdid, key in stations.items()]
         told.append(f"sensors have the places of their stations ({sample(shown)})")
     return located, tuple(told)
+
+
+def _station(vdid: str) -> str:
+    """Return the id without the last part behind -, empty for an id in one part."""
+    return vdid.rpartition("-")[0]
 
 
 def centre(latitude: np.ndarray, longitude: np.ndarray) -> tuple[float, float] | None:
@@ -137,14 +142,14 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
     SocialxError for ambiguous columns, two locations for a sensor, and numbers outside degrees.
     """
     tables, locations = _tables(path, ids), dict[int | str, Location]()
-    wanted = {match_key(key) for vdid in ids for key in (vdid, vdid.rpartition("-")[0] or vdid)}
+    wanted = cache(lambda: {match_key(key) for vdid in ids for key in (vdid, _station(vdid))})
     for table in tables:
         with closing(table.walk()) as rows:
             for line, location in _locations(path, rows, table):
                 key = match_key(location.sensor_id)
                 first = locations.setdefault(key, location)
                 same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
-                if not same and (key in wanted or not wanted):
+                if not same and (not ids or key in wanted()):
                     raise SocialxError(
                         path,
                         f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
@@ -343,8 +348,8 @@ def _id_columns(
 
     Most wanted ids win, then most stations; without wanted ids, the name decides. Raises SocialxError for a tie.
     """
-    stations = {vdid.rpartition("-")[0] for vdid in wanted} - {""}
-    parts = {part for vdid in wanted for part in vdid.split("-")} if stations else set()
+    stations = {*map(_station, wanted)} - {""}
+    parts = {part for vdid in wanted if "-" in vdid for part in vdid.split("-")}
     in_parts = [column for column in free if 2 * sum(row[column].casefold() in parts for row in rows) >= len(rows) > 0]
     for keys, columns, size in ((wanted, free, 1), (wanted, in_parts, 2), (stations, free, 1)):
         matches = _matches(names, permutations(columns, size), rows, keys)
