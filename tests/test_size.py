@@ -50,10 +50,10 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35095),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 34914),
     "files of socialx/": (lambda: len(MODULE_FILES), 178),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
-    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43766),
+    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3469),
     "lines of the import order": (lambda: len(order()) - 1, 12),
     "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),
