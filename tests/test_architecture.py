@@ -170,12 +170,6 @@ def test_every_setting_of_a_model_is_an_argument_of_it() -> None:
         )
 
 
-def test_training_never_imports_profiling() -> None:
-    for module in PATHS:
-        if room(module) == "training" and not module.startswith("training.profile"):
-            assert not any(other.startswith("training.profile") for other in inner(module)), module
-
-
 def test_no_room_without_a_name() -> None:
     assert not {"utils", "helpers", "common", "misc", "base", "manager"} & {
         part for m in PATHS for part in m.split(".")
