@@ -30,7 +30,7 @@ ERROR_COLOURS = "OrRd"  # of what is worse the more there is, apart from the sca
 EDGE: dict[str, Any] = {"edgecolors": "0.2", "linewidths": 0.5}
 FULL_SIZE = 200  # sensors: the dots of more are smaller, so that thousands still leave roads to see
 LABELLED = 3  # sensors with their id
-APART = 8  # points between a dot and its label
+APART = 10  # points between a dot and its label
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))  # of a dot: across, up
 Place = tuple[float, float]  # longitude and latitude
 

@@ -199,7 +199,7 @@ def _draw_errors(axes: Axes, explanation: Explanation, by: str) -> None:
     draw_lines(axes, drawn, ylim=(0, None), **below)
     title(axes, f"MAE {heading[0].lower()}{heading[1:]}", explanation.unit)
     if by == "horizon" and explanation.references:
-        axes.legend(fontsize=SMALL - 1, loc="lower right", frameon=False)
+        axes.legend(fontsize=SMALL - 1, frameon=False)
     plain(axes, "both")
 
 

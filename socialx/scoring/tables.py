@@ -268,18 +268,18 @@ def ladder(rows: Sequence[tuple[str, list[str], str]]) -> TextTable:
     return TextTable("among published results", heads, cells, ours, below=below)
 
 
-def ladder_rows(evaluation: Evaluation, short: Mapping[str, str] | None = None) -> list[tuple[str, list[str], str]]:
+def ladder_rows(evaluation: Evaluation) -> list[tuple[str, list[str], str]]:
     """Return name, MAE at 15, 30 and 60 minutes, and source, of scored and published models, largest mean MAE first.
 
     Published models read only the lookback. So a run name says if the run reads past days, and a second row scores the
-    run with training-day climatology. short: run name -> name to show.
+    run with training-day climatology.
     """
     ours: dict[str, ModelScores] = {}
     for name, model in evaluation.distinct_models.items():
-        trained, shown = evaluation.protocol.trained.get(name), (short or {}).get(name, name)
-        ours[f"{shown}, which reads past days" if trained and trained.past_days else shown] = model
+        trained = evaluation.protocol.trained.get(name)
+        ours[f"{name}, which reads past days" if trained and trained.past_days else name] = model
         if frozen := evaluation.climatology_days.get(f"{name}, {FROZEN}"):
-            ours[f"{shown}, with the {FROZEN}"] = frozen
+            ours[f"{name}, with the {FROZEN}"] = frozen
     rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]
     rows += [(name, [model.at(minutes).mae for minutes in SCORED_MINUTES], OURS) for name, model in ours.items()]
     rows.sort(key=lambda row: -sum(row[1]))

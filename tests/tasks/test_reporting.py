@@ -113,7 +113,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     report = socialx.report([run], output=tmp_path / "page.html")
     assert (report.runs[0].origins, report.runs[0].epochs) == ({}, ())
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "No sensor has a position" in text
+    assert " without position" in text
     assert "No pooling: model.kind linear" in text
     assert "Learning curves" not in text
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from socialx.core.batch import Batch, Target
 from socialx.core.notebook import ResultRepr
 from socialx.data.calendar import DAY_S
 from socialx.data.source import RowSource
-from socialx.scoring.results import Evaluation, Explanation
+from socialx.scoring.results import FROZEN, Evaluation, Explanation
 from socialx.training.run_folder import EpochRow
 
 Ends = Callable[..., tuple[Tensor, Tensor]]
@@ -77,6 +77,23 @@ class RunReport(ResultRepr):
     def table(self) -> list[dict[str, Any]]:
         """Return the scores, a row per model."""
         return self.evaluation.table()
+
+    def with_names(self, names: Mapping[str, str]) -> RunReport:
+        """Return the report with other names for runs, from the names that they have here."""
+
+        def rename(table: Mapping[str, Any]) -> dict[str, Any]:
+            parts = {key: key.partition(f", {FROZEN}") for key in table}
+            return {names.get(name, name) + after + rest: table[key] for key, (name, after, rest) in parts.items()}
+
+        old, explanation = self.evaluation, self.explanation
+        tables: dict[str, Any] = {name: rename(getattr(old, name)) for name in ("models", "by", "climatology_days")}
+        protocol = replace(old.protocol, trained=rename(old.protocol.trained))
+        return replace(
+            self,
+            evaluation=replace(old, protocol=protocol, **tables),
+            runs=tuple(replace(run, name=names.get(run.name, run.name)) for run in self.runs),
+            explanation=replace(explanation, run=names.get(explanation.run, explanation.run)),
+        )
 
     @property
     def references(self) -> list[str]:

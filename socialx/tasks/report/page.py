@@ -19,11 +19,10 @@ from socialx.drawing.canvas import DAY, HOUR, day, value_limits
 from socialx.drawing.map import round_length
 from socialx.drawing.page import NBSP, Line, chart, environment, files, render, setting
 from socialx.drawing.terminal import DASH, duration, is_known, lead_times, number, unit_suffix
-from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.explanation import division, error_map
 from socialx.scoring.metrics import Scores, mae_values
 from socialx.scoring.results import Explanation
-from socialx.scoring.tables import OURS, key_text, ladder_rows, mape_notes, protocol_lines, verdicts
+from socialx.scoring.tables import error_table, ladder, ladder_rows, mape_notes, protocol_lines, verdicts
 from socialx.tasks.report.contents import LEVEL, RunReport
 
 FOLDER = Path(__file__).parent
@@ -60,11 +59,12 @@ class Curves(NamedTuple):
 
 def page(report: RunReport) -> str:
     """Return the whole document."""
+    last = {name: Path(name).name for name in report.evaluation}  # the last part of a path, where no other has the same
+    report = report.with_names(
+        {run.name: last[run.name] for run in report.runs if list(last.values()).count(last[run.name]) == 1}
+    )
     evaluation, best, runs = report.evaluation, report.explanation.run, [run.name for run in report.runs]
     band = report.days[0].band
-    last = {name: Path(name).name for name in evaluation}  # the last part of a path, where no other has the same
-    alone = [name for name in runs if list(last.values()).count(last[name]) == 1]
-    short = {name: last[name] if name in alone else name for name in evaluation}
     drawn = [best, *(name for name in runs if name != best)]
     lines = dict([*zip(drawn, RUNS, strict=False), *zip(report.references, REFERENCES, strict=False)])
     first, *others = (run.settings for run in report.runs)
@@ -73,25 +73,22 @@ def page(report: RunReport) -> str:
     changed = [key for key, value in defaults if any(run.settings.get(key) != value for run in report.runs)]
     protocol = evaluation.protocol
     parts = {
-        "title": f"socialx report {short[best]}",
+        "title": f"socialx report {best}",
         "report": report,
-        "runs": [short[name] for name in runs],
-        "short": short,
-        "lead": _lead(report, short),
+        "runs": runs,
+        "lead": _lead(report),
         "reported": lead_times(protocol.horizon, protocol.step_minutes),
         "scores": {target: _scores(report, target) for target in protocol.targets},
-        "ladder": ladder_rows(evaluation, short) if evaluation.published else [],
-        "published_at": [f"{minutes}{NBSP}min" for minutes in SCORED_MINUTES],
-        "ours": OURS,
+        "ladder": [ladder(ladder_rows(evaluation))] if evaluation.published else [],
         "protocol_lines": [*protocol_lines(protocol), *mape_notes(evaluation)],
         "differing": differing,
         "changed": sorted(changed, key=lambda key: key not in differing),
         "unchanged": [(key, setting(value)) for key, value in defaults if key not in changed],
-        "learning": _learning(report, short),
+        "learning": _learning(report),
         "learning_legend": LEARNING,
-        "lines": {short[name]: line for name, line in lines.items()},
-        "errors": _errors(report, lines, short),
-        "error_tables": _error_tables(report, short),
+        "lines": lines,
+        "errors": _errors(report, lines),
+        "error_tables": [error_table(evaluation, by) for by in next(iter(evaluation.by.values()), {})],
         "days": _days(report),
         "telling_day": day(int(report.days[0].seconds[0])),
         "zone": protocol.clock.name,
@@ -101,12 +98,12 @@ def page(report: RunReport) -> str:
     return render("run_page.html.j2", parts, STYLES, folder=FOLDER)
 
 
-def _lead(report: RunReport, short: Mapping[str, str]) -> str:
-    """Return the verdict about the best run; short: run name -> name on the page, here and below."""
+def _lead(report: RunReport) -> str:
+    """Return the verdict about the best run."""
     best, runs = report.explanation.run, report.runs
     verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best}: ")), None)
     several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
-    return several + (verdict.replace(best, short[best], 1) + "." if verdict else "")
+    return several + (f"{verdict}." if verdict else "")
 
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
@@ -119,7 +116,7 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     return {name: {text.replace(" ", NBSP): table[at] for at, text in shown.items()} for name, table in tables.items()}
 
 
-def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
+def _learning(report: RunReport) -> list[Curves]:
     """Return pictures with training and validation MAE by epoch, a picture per run, all on the same scale."""
     runs, unit = [run for run in report.runs if run.epochs], report.evaluation.protocol.unit
     maes = [mae for run in runs for row in run.epochs for mae in (row.train_mae, row.validation_mae) if is_known(mae)]
@@ -137,7 +134,7 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
         if best:
             remark += f"; best epoch {best.epoch}, validation MAE {number(best.validation_mae, digits=4)} {unit}"
             lines.append(([best.epoch] * 2, limits, BEST))
-        name, ticks = short[run.name], places[:: -(-len(places) // MOST_TICKS)]
+        name, ticks = run.name, places[:: -(-len(places) // MOST_TICKS)]
         axes: dict[str, Any] = {"title": f"MAE, {unit}", "xlabel": "epoch", "ylim": limits, "xticks": ticks}
         several = len(epochs) >= LEAST_POINTS
         drawn.append(
@@ -146,7 +143,7 @@ def _learning(report: RunReport, short: Mapping[str, str]) -> list[Curves]:
     return drawn
 
 
-def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, str]) -> list[Curves]:
+def _errors(report: RunReport, lines: Mapping[str, Line]) -> list[Curves]:
     """Return charts with MAE by horizon, hour and weekday for runs and the best baselines, sparse charts left out."""
     protocol, by, drawn = report.evaluation.protocol, report.evaluation.by, []
     maes = {group: {name: mae_values(by[name][group]) for name in lines} for group in next(iter(by.values()), {})}
@@ -161,27 +158,12 @@ def _errors(report: RunReport, lines: Mapping[str, Line], short: Mapping[str, st
             name: f"{min(line):.2f} to {max(line):.2f} {protocol.unit}" if len(line) else "no valid target"
             for name, line in finite.items()
         }
-        ranges = [f"{short[name]}: {span}" for name, span in spans.items()]
+        ranges = [f"{name}: {span}" for name, span in spans.items()]
         heading, places, below = division(group, by[next(iter(lines))][group], protocol)
         curves = [(places, line, lines[name]) for name, line in values.items()]
         axes = {"title": f"MAE, {protocol.unit}", "ylim": (0, 1.05 * most), **below}
         drawn.append(Curves(heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
     return drawn
-
-
-def _error_tables(report: RunReport, short: Mapping[str, str]) -> list[tuple[str, list[str], list[Any]]]:
-    """Return the numbers behind the charts: name, heads, and rows with a key and an MAE per model."""
-    names = [*(run.name for run in report.runs), *report.references]
-    by = [report.evaluation.by[name] for name in names]
-    tables = {division: list(zip(*(errors[division] for errors in by), strict=True)) for division in by[0]}
-    return [
-        (
-            division,
-            [division, *(short[name] for name in names)],
-            [(key_text(division, row[0].key), [number(errors.mae, digits=3) for errors in row]) for row in rows],
-        )
-        for division, rows in tables.items()
-    ]
 
 
 def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
@@ -250,14 +232,14 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
 
     licence: for the weights, by a hub's identifier such as ``mit``. tied: whether the run forecasts one sensor network.
     """
-    (run,) = report.runs
-    evaluation, protocol, name = report.evaluation, report.evaluation.protocol, Path(run.name).resolve().name
+    report = report.with_names({run.name: Path(run.name).resolve().name for run in report.runs})
+    (run,), evaluation, protocol = report.runs, report.evaluation, report.evaluation.protocol
     target, unit = next(iter(protocol.targets.items()))
     shown = lead_times(protocol.horizon, protocol.step_minutes)
     rows = []
     for label, model in evaluation.distinct_models.items():
         scores = model.by_minutes(target)
-        rows.append([name if label == run.name else label, *(number(scores[minutes].mae, 3) for minutes in shown)])
+        rows.append([label, *(number(scores[minutes].mae, 3) for minutes in shown)])
     value = round(evaluation[run.name].overall(target).mae, 4)
     mae = {"type": "mae", "name": f"MAE{unit_suffix(unit)}", "value": value}
     data = {"name": protocol.dataset, "type": protocol.dataset, "split": evaluation.split}
@@ -267,11 +249,10 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         for key, value in run.settings.items()
         if key.split(".")[0] in SECTIONS and key not in PATHS and value != report.defaults[key]
     ]
-    lines = protocol_lines(protocol)
     view = {
         "licence": licence,
-        "index": Markup(json.dumps([{"name": name, "results": [result]}])),  # JSON is YAML  # noqa: S704
-        "name": name,
+        "index": Markup(json.dumps([{"name": run.name, "results": [result]}])),  # JSON is YAML  # noqa: S704
+        "name": run.name,
         "protocol": protocol,
         "trained": protocol.trained[run.name],
         "target": target,
@@ -279,8 +260,8 @@ def model_card(report: RunReport, licence: str, tied: bool) -> str:
         "split": evaluation.split,
         "head": ["model", *shown.values()],
         "rows": rows,
-        "verdicts": [line.replace(run.name, name, 1) for line in verdicts(evaluation)],  # each begins with it
-        "protocol_lines": [*lines[:-1], lines[-1].replace(run.name, name, 1)],
+        "verdicts": verdicts(evaluation),
+        "protocol_lines": protocol_lines(protocol),
         "changed": changed,
         "tied": tied,
     }
