@@ -384,8 +384,7 @@ def _matches(
     for group in groups:
         texts = tuple(casefolded_key("-".join(row[column] for column in group)) for row in rows)
         count = len({*texts} & keys)
-        counts_rows = any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
-        enough = 2 * count >= min(len(keys), len(texts)) and not counts_rows
+        enough = 2 * count >= min(len(keys), len(texts)) and not _counts_rows(texts)
         if count and (enough or _id_rank(names[group[0]]) < UNNAMED):
             matches[group] = count, texts
     return matches
@@ -394,10 +393,16 @@ def _matches(
 def _best(
     names: Sequence[str], matches: Mapping[tuple[int, ...], tuple[int, tuple[str, ...]]]
 ) -> list[tuple[int, ...]]:
-    """Return the groups with about as many keys as the best group; only sensor_id where present."""
+    """Return the groups with about as many keys as the best group; only sensor_id, or the only id name, if present."""
     most = max((count for count, _ in matches.values()), default=0)
     near = [group for group, (count, _) in matches.items() if 10 * count >= 9 * most]
-    return [group for group in near if names[group[0]].lower() == IDS[0]] or near
+    named = [group for group in near if _id_rank(names[group[0]]) < UNNAMED]
+    alone = len(named) == 1 and not _counts_rows(matches[named[0]][1])
+    return [group for group in near if names[group[0]].lower() == IDS[0]] or (named if alone else near)
+
+
+def _counts_rows(texts: tuple[str, ...]) -> bool:
+    return any(texts == tuple(str(first + row) for row in range(len(texts))) for first in (0, 1))
 
 
 def _id_rank(name: str) -> int:

@@ -29,7 +29,7 @@ PROSE = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|changelog|notice)(?:\.[a
 LIBCITY = (".dyna", ".geo")  # readings and positions; beside them are links and settings
 DESCRIBES = ("time_column", "sensor_column", "channel", "quantity", "time_format", "decimal", "drop")  # as --table does
 SETS = {"timezone": "zone", "missing": "missing", "first_time": "start", "step_s": "step_s"}  # field -> of a spec
-CELLS = 1 << 14  # whose texts tell the column of ids in a table of positions
+ROWS, CELLS = 200, 1 << 14  # whose texts tell the column of ids in a table of positions, at most
 NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
 
 
@@ -137,7 +137,7 @@ def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
     """
     if request.known_ids or request.meta_csv is None or request.meta_csv in (request.data, *request.more):
         return frozenset(request.known_ids)
-    texts = {*first.names}.union(*first.rows[: max(1, CELLS // len(first.names))])
+    texts = {*first.names}.union(*first.rows[: max(1, min(ROWS, CELLS // len(first.names)))])
     return frozenset(location.sensor_id for location in read_locations(request.meta_csv, texts).values())
 
 
