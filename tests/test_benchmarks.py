@@ -55,7 +55,7 @@ def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
         assert f"{row.name} " in printed
         assert row.question.endswith("?")
         assert row.question in printed
-        ConfigLayers(preset="xlstm-large").over(row.settings).load()
+        ConfigLayers(preset=row.preset).over(row.settings).load()
     done = subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True)
     assert "'kernels'" in done.stderr
     assert "not measured: not reached" in markdown("a card", {})
