@@ -107,9 +107,9 @@ bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thre
 	$(BIN)/python benchmarks/encoder_cpu.py
 	$(BIN)/python benchmarks/pooling_cpu.py
 
-# One call of nine minutes.  What git ignores must be brought along: $(GPU_PACKAGES).  ONLY="bf16 compiled" measures these
+# One call of nine minutes.  What git ignores must be brought along: $(GPU_PACKAGES).  ONLY="large large-compiled" measures these
 # rows alone, and keeps what $(RESULTS) has of the others on this card.
-bench-gpu:         ## how fast a training step is, and what changes that: on a CUDA device, offline; ONLY=bf16
+bench-gpu:         ## how fast a training step is, and what changes that: on a CUDA device, offline; ONLY=shipped
 	$(GPU_PYTHON) benchmarks/gpu.py $(if $(ONLY),--only $(ONLY)) $(if $(DATA),--data $(DATA)) --output $(RESULTS)
 
 ablation: setup    ## what each part of the model is worth; DATA=metr_la.h5, about 2 hours on one core

@@ -2,7 +2,7 @@
 
     make bench-gpu                                         # or: python benchmarks/gpu.py [--data metr_la.h5]
     python benchmarks/gpu.py --plan                        # the rows and their questions
-    python benchmarks/gpu.py --only bf16 compiled          # these rows; the others stay in the results
+    python benchmarks/gpu.py --only large large-compiled   # these rows; the others stay in the results
 
 One call, planned for nine minutes, without a network.  Every row is a profile of a preset, ``xlstm-large`` unless the
 row names another, with its own loader, as ``socialx profile`` makes it, in a process of its own: a row that crashes it,
@@ -46,32 +46,30 @@ class Row:
 
 
 TRUE = {"trainer.precision": "32-true"}
-LARGEST = "largest batch"
-COMPILED = {"trainer.compile": "default"}
+HALF = {"trainer.precision": "16-mixed"}
+LARGEST = "largest-batch"
+PLAIN, COMPILED, EAGER = {"trainer.compile": "off"}, {"trainer.compile": "default"}, {"trainer.cuda_graph": "off"}
+PATCH, BATCH = {"model.patch": 1}, {"loader.batch_size": 64}
+SHARDS = {"loader.mode": "sharded", "loader.shard_gb": 0.01}
+SHIPPED = "xlstm-small"
 ROWS = (
-    Row("shipped preset", "How fast is the preset of the shipped run, with two tokens?", preset="xlstm-small"),
-    Row("shipped compiled", "What does --compile default bring it?", COMPILED, 180, "xlstm-small"),
-    Row("shipped patch 1", "And with a step in a token?", {"model.patch": 1}, preset="xlstm-small"),
-    Row("shipped batch 64", "What do four times the windows cost?", {"loader.batch_size": 64}, preset="xlstm-small"),
-    Row("bf16", "The default on a card: how fast is it, and how busy is the card?", seconds=120),
+    Row("shipped", "How fast is the preset of the shipped run, with two tokens, recorded?", PLAIN, preset=SHIPPED),
+    Row("shipped-eager", "And without the recording?", PLAIN | EAGER, preset=SHIPPED),
+    Row("shipped-compiled", "What does --compile default bring it?", COMPILED, 120, SHIPPED),
+    Row("shipped-batch-64", "What do four times the windows cost?", PLAIN | BATCH, preset=SHIPPED),
+    Row("shipped-patch-1", "And a step in a token?", PLAIN | PATCH, preset=SHIPPED),
+    Row("shipped-patch-1-compiled", "What does --compile default bring twelve tokens?", COMPILED | PATCH, 150, SHIPPED),
+    Row("fp16", "Is float16 with a gradient scaler as fast as bfloat16?", HALF, preset=SHIPPED),
+    Row("workers", "What do batches of worker processes cost?", {"loader.mode": "workers"}, preset=SHIPPED),
+    Row("shards", "What does reading the series in shards cost?", SHARDS, preset=SHIPPED),
+    Row("large", "How fast is the large preset, and how busy is the card?", PLAIN, 120),
+    Row("large-compiled", "What does --compile default bring it?", COMPILED, 180),
+    Row("no-graph", "What does recording its step as a CUDA graph bring?", PLAIN | EAGER),
     Row("tf32", "What do half types bring against float32 with TF32 products?", TRUE),
     Row("fp32", "And against exact float32 products?", TRUE | {"trainer.float32_matmul_precision": "highest"}),
-    Row("fp16", "Is float16 with a gradient scaler as fast as bfloat16?", {"trainer.precision": "16-mixed"}),
-    Row("no graph", "What does recording the step as a CUDA graph bring?", {"trainer.cuda_graph": "off"}),
-    Row(
-        "package",
-        "What does the encoder of the xlstm package cost?",
-        {"model.backend": "reference", "trainer.cuda_graph": "off"},
-    ),
-    Row("twelve tokens", "What does a step in a token cost?", {"model.patch": 1}),
-    Row(
-        "workers",
-        "What do batches of worker processes cost against the series on the device?",
-        {"loader.mode": "workers"},
-    ),
-    Row("shards", "What does reading the series in shards cost?", {"loader.mode": "sharded", "loader.shard_gb": 0.01}),
     Row(LARGEST, "Which is the largest batch that fits, and how fast is it?", seconds=120),
-    Row("compiled", "What does --compile default bring?", COMPILED, 180),
+    Row("package", "What does the encoder of the xlstm package cost?", {"model.backend": "reference"} | EAGER),
+    Row("batch-64-compiled", "What do compilation and batch bring together?", COMPILED | BATCH, 150, SHIPPED),
     Row("autotuned", "What does --compile max-autotune bring?", {"trainer.compile": "max-autotune"}, 240),
 )
 TINY = {"model.width": 16, "model.blocks": 2, "model.slstm_at": "1", "pooling.neighbours": 3, "loader.batch_size": 4}
@@ -179,9 +177,10 @@ def main() -> None:
     arguments.add_argument("--smoke", action="store_true", help="every row at a tiny size, on a CPU too")
     given = arguments.parse_args()
     if given.plan:
-        print("\n".join(f"{row.name:16} {row.question}" for row in ROWS))
+        print("\n".join(f"{row.name:24} {row.question}" for row in ROWS))
         return
     deadline = time.monotonic() + 60 * given.minutes
+    print(f"torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
     device = "smoke" if given.smoke else torch.cuda.get_device_name() if torch.cuda.is_available() else "no device"
     name = device.lower().replace(" ", "-")
     rows: dict[str, dict[str, Any]] = known(given.output / f"{name}.json")
@@ -192,10 +191,10 @@ def main() -> None:
         for row in (row for row in ROWS if not given.only or row.name in given.only):
             most_s = min(row.seconds, deadline - time.monotonic())
             if most_s < 5:
-                print(f"{row.name:16} not reached: out of time", flush=True)
+                print(f"{row.name:24} not reached: out of time", flush=True)
                 continue
             rows[row.name] = ask(row, data, given.smoke, most_s)
-            print(f"{row.name:16} {' | '.join(filter(None, cells(rows[row.name])))}", flush=True)
+            print(f"{row.name:24} {' | '.join(filter(None, cells(rows[row.name])))}", flush=True)
             write(given.output / f"{name}.json", rows)
             (given.output / f"{name}.md").write_text(markdown(device, rows))
 

@@ -2,9 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/step_cpu.py --data metr_la.h5 [--rounds 5]
 
-Steps of ``--preset xlstm-small`` and ``--preset mlp-small`` take turns in processes of their own, one of which works at
-a time.  The lower bound counts the operations of all matrix products, divided by the rate of a large product, and the
-bytes that must move (docs/performance.md), divided by the rate of a copy; nothing overlaps.
+Steps of ``--preset xlstm-small``, of the same with ``--patch 1``, and of ``--preset mlp-small``: each takes turns with
+its compiled forms, in processes of their own, one of which works at a time.  The lower bound counts the operations of
+all matrix products, divided by the rate of a large product, and the bytes that must move, divided by the rate of a
+copy; nothing overlaps.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ from socialx.tasks.train import make_learner
 from socialx.training.learner import Learner
 
 RESULT = RESULTS / "step_cpu.json"
+SIZES: dict[str, tuple[str, dict[str, Any]]] = {
+    "xlstm-small": ("xlstm-small", {}),
+    "xlstm-small, patch 1": ("xlstm-small", {"model.patch": 1}),
+    "mlp-small": ("mlp-small", {}),
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "compiled": {"trainer.compile": "default"},
@@ -57,7 +63,10 @@ def work() -> None:
 
 def interleaved_ab(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step of each variant."""
-    commands = {name: [__file__, "work", size, str(data), json.dumps(given)] for name, given in VARIANTS.items()}
+    preset, given = SIZES[size]
+    commands = {
+        name: [__file__, "work", preset, str(data), json.dumps(given | changes)] for name, changes in VARIANTS.items()
+    }
     found = processes_in_turns(commands, rounds, warm_up=2)  # two steps compile and fill the allocator
     spent = {name: [1e3 * wall for wall, _, _ in steps] for name, (_, steps) in found.items()}
     base = statistics.median(spent["as it is"])
@@ -118,7 +127,7 @@ def main() -> None:
     torch.set_num_threads(1)
     data, reached = given.data.resolve(), rates()
     record: dict[str, Any] = {"machine": machine() | reached, "bound": bound(data, reached)}
-    for size in ("xlstm-small", "mlp-small"):
+    for size in SIZES:
         record[size] = interleaved_ab(size, data, given.rounds)
     for variant in record["xlstm-small"].values():
         variant["of_bound"] = record["bound"]["bound_ms"] / variant["ms"]

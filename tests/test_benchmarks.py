@@ -55,7 +55,7 @@ def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
         assert f"{row.name} " in printed
         assert row.question.endswith("?")
         assert row.question in printed
-        ConfigLayers(preset="xlstm-large").over(row.settings).load()
+        ConfigLayers(preset=row.preset).over(row.settings).load()
     done = subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True)
     assert "'kernels'" in done.stderr
     assert "not measured: not reached" in markdown("a card", {})
@@ -64,9 +64,9 @@ def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rows_are_measured_or_say_why_not_and_later_calls_keep_them(tmp_path: Path) -> None:
-    rows, tables = bench(tmp_path, "--only", "tf32", "largest batch")
+    rows, tables = bench(tmp_path, "--only", "tf32", "largest-batch")
     assert rows["tf32"]["found"]["environment"]["precision"] == "32-true"
-    assert rows["largest batch"]["found"]["batch"] == 16
+    assert rows["largest-batch"]["found"]["batch"] == 16
     assert all(row["found"]["throughput"]["windows_per_s"] > 0 and not row["why"] for row in rows.values())
     assert "| tf32 | 4 |" in tables
     assert "| fp16 | not measured: not reached |" in tables

@@ -453,6 +453,8 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"a batch has {size} windows x {processes} processes = {size * processes} windows"
         note(f"{windows}, and the learning rate stays {rate:g}")
+        if precision.device.type == "cuda":
+            note("the sum of gradients by NCCL is not measured: one GPU may be faster")
     return Start(
         data=str(experiment.data.store.path),
         sensors=len(experiment.data.sensors.ids),

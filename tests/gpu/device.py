@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -23,6 +25,12 @@ ROWS, BATCH = (120, 16) if PSEUDO else (600, 100)
 needs_card = pytest.mark.skipif(PSEUDO, reason="only a card shows it")
 no_bf16 = not (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False))
 bf16 = pytest.param("bf16-mixed", marks=pytest.mark.skipif(no_bf16, reason="this card has no bfloat16"))
+compiler = find_spec("triton") and any(map(shutil.which, ("cc", "gcc", "clang")))
+newer = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0)
+compiles = [
+    needs_card,
+    pytest.mark.skipif(not (compiler and newer), reason="needs Triton, a C compiler and capability 7.0"),
+]
 in_every_precision = pytest.mark.parametrize("precision", ["32-true", "16-mixed", bf16])
 
 

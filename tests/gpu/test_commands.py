@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.gpu import ROWS, Row
+from socialx.settings.layers import ConfigLayers
+from socialx.tasks.build import build
+from socialx.tasks.train import make_learner
 from tests.commands import refused, small_file, works
 
 pytestmark = pytest.mark.gpu
@@ -68,3 +72,11 @@ def test_a_profile_and_the_doctor(data: Path, tmp_path: Path) -> None:
     works("profile", "--data", data, *SMALL, *shape, "--steps", "12", "--warmup-steps", "5", "--output", report)
     assert json.loads(report.read_text())["window"]["clock"] == "device"
     works("doctor", "--device", "cuda")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_model_of_every_measured_row_is_built(row: Row, data: Path) -> None:
+    changes = row.settings | {"data.path": data, "trainer.device": "cuda", "pooling.neighbours": 3}
+    experiment = build(ConfigLayers(preset=row.preset).over(changes).load().settings)
+    made = make_learner(experiment, 9)
+    assert made.records == (row.settings.get("trainer.cuda_graph") != "off")

@@ -20,7 +20,7 @@ from tests.networks import example
 
 pytestmark = pytest.mark.gpu
 SEQUENCES = 256 if PSEUDO else 4096
-SHAPE = ["--width", "256", "--blocks", "6", "--precision", "auto"]
+SHAPE = LARGE = ["--width", "256", "--blocks", "6", "--precision", "auto"]
 if PSEUDO:
     SHAPE = ["--width", "32", "--blocks", "2", "--precision", "32-true"]
     SHAPE += ["--cuda-graph", "off"]  # a recording of it keeps what a card would use again
@@ -135,6 +135,11 @@ def need_of(command: list[Any]) -> int:
     before = torch.cuda.memory_reserved(CUDA)
     assert socialx(*command).exit_code == 0
     return torch.cuda.max_memory_reserved(CUDA) - before
+
+
+def test_the_shape_that_fills_a_card_trains(tmp_path: Path) -> None:
+    command = ["train", "--data", small_file(tmp_path, 60, 2), *LARGE, "--device", "cuda", "--patch", "12"]
+    assert socialx(*command, "--max-epochs", "1", "--run-dir", tmp_path / "run").exit_code == 0
 
 
 def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from socialx.training.learner import Learner
 from socialx.training.loop import TrainState, epoch_examples, fit, load_progress, run_steps
 from socialx.training.process_group import ProcessGroup
 from socialx.training.run_folder import RunFolder
-from tests.gpu.device import CUDA, in_every_precision, learner, needs_card, on_device, refused_waits
+from tests.gpu.device import CUDA, compiles, in_every_precision, learner, on_device, refused_waits
 from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster
 
@@ -71,7 +71,7 @@ def trained(precision: str, **options: Any) -> list[torch.Tensor]:
 
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 @pytest.mark.parametrize("cuda_graph", [False, True])
-@pytest.mark.parametrize(("compile", "patch"), [("off", 1), ("off", 6), pytest.param("default", 6, marks=needs_card)])
+@pytest.mark.parametrize(("compile", "patch"), [("off", 1), ("off", 6), pytest.param("default", 6, marks=compiles)])
 @in_every_precision
 def test_recorded_and_compiled_steps_are_the_step(precision: str, cuda_graph: bool, compile: str, patch: int) -> None:
     # Adam turns the rounding of a gradient near zero into a step of the learning rate: half types wander further.

@@ -261,8 +261,9 @@ def test_a_large_model_on_a_cpu_is_told_to_be_slow(width: int, device: str, slow
     made = replace(made, precision=Precision("32-true", torch.device(device)))
     said: list[str] = []
     with subscribe(lambda event: said.append(str(getattr(event, "message", "")))):
-        describe_start(made, made.data.loader("train", 8), Path("runs/one"))
+        describe_start(made, made.data.loader("train", 8), Path("runs/one"), processes=2)
     assert any("slow on a CPU" in line for line in said) == slow
+    assert any("NCCL is not measured" in line for line in said) == (device == "cuda")
 
 
 def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
