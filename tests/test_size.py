@@ -52,7 +52,7 @@ def flags() -> int:
 SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 33120),
     "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9090),
-    "files of socialx/": (lambda: len(MODULE_FILES), 175),
+    "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38420),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 550),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
