@@ -50,9 +50,9 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 35095),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 34892),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43984),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 43925),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
     "lines of the import order": (lambda: len(order()) - 1, 11),
     "floors": (floors, 8),
