@@ -65,16 +65,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Iterator[None]:
-    """Typer's tree of commands is built once, where each command would build it, and no file waits for the disk."""
+    """Typer's tree of commands is built once, and no file waits for the disk; no message holds a finished one."""
     from functools import cache
 
     import typer.testing
     from typer.main import get_command
 
+    from socialx.core.errors import Message
     from tests.commands import registered
+
+    plain = Message.__init__
+
+    def alone(self: Message, *parts: object, **options: object) -> None:
+        assert not any("\n  try: " in str(part) for part in parts), "one finished message stands inside another"
+        plain(self, *parts, **options)  # type: ignore[arg-type]
 
     registered()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Message, "__init__", alone)
         patch.setattr(typer.testing, "_get_command", cache(get_command))
         patch.setattr(os, "fsync", lambda handle: None)
         yield

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from socialx.cli.error_flags import write
 from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
-from tests.commands import refused
+from tests.commands import ROOT, refused
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\tb", "a\u2028b", "a\x00b", "a\udce9b", "a\r\nb"])
@@ -21,6 +22,22 @@ def test_what_ends_a_line_or_commands_a_terminal_is_escaped(text: str) -> None:
         assert message.line().isprintable()
         assert message.line().isascii()
     assert str(SocialxError(Path("x.csv"), text, "mend it")).replace("\n", "").isprintable()
+
+
+def test_no_message_holds_a_backslash_and_an_n() -> None:
+    """A library's error of several lines becomes one line."""
+    message = Message(Path("x.csv"), "no model: first\n  second\r\n\nthird\n", "mend\nit", sample=["a\nb"])
+    assert str(message) == "x.csv: no model: first second third (a b).\n  try: mend it"
+
+
+def test_an_error_of_the_package_has_one_base() -> None:
+    """With a second, such as ValueError, a handler of that one would wrap the finished message into another."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "socialx").rglob("*.py")]
+    kinds = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    bases = {kind.name: list(map(ast.unparse, kind.bases)) for kind in kinds}
+    errors = [of for of in bases.values() if any(base.endswith(("Error", "Exception", "Warning")) for base in of)]
+    assert len(errors) > 5
+    assert [of for of in errors if len(of) > 1] == []
 
 
 def test_letters_of_any_alphabet_stay() -> None:

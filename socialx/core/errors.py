@@ -156,8 +156,8 @@ class Message:
 
 
 def _shown(text: str) -> str:
-    """Return the text without passwords, and with an escape for whatever would end the line."""
-    return printable(SECRET.sub(r"\1", text))
+    """Return the text as a line, without passwords, and with an escape for whatever a terminal obeys."""
+    return printable(SECRET.sub(r"\1", " ".join(filter(None, map(str.strip, text.splitlines())))))
 
 
 class SocialxError(Exception):
