@@ -196,6 +196,8 @@ def test_what_does_not_fit_in_memory_is_refused_before_it_is_read(
         ("a.csv", "time,Zählung\n2024-03-04,1\n".encode("cp1252"), ["utf-8", "encoding"]),
         ("a.jsonl", '{"time": "2024-03-04", "A": 1}\n{"time"\n', ["line 2", "JSON"]),
         ("a.json", '[{"time": "2024-03-04", "A": 1}, 3]', ["object 2"]),
+        ("a.jsonl", '{"time": "2024-03-04", "A": "\\ud800"}\n', ["line 1"]),
+        ("a.jsonl", '{"time": "2024-03-04", "A": [5]}\n', ["[...]"]),
         ("a.jsonl", '{"time": "2024-03-04", "A": 1}\n' * 1000 + '{"time": "2024-03-05", "C": 1}\n', ["'C'"]),
         ("a.parquet", b"PAR1 and then nothing", ["parquet"]),
         ("a.xlsx", b"PK\x03\x04 and then nothing", ["workbook"]),

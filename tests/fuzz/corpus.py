@@ -371,9 +371,7 @@ def _runs(folder: Path) -> tuple[list[Base], dict[str, Any]]:
     of_states = (GO_ON, GO_ON, GO_ON, SCORES, REPORT, over)
     of_intervals = (ENDS, ENDS, AHEAD, REPORT, CALIBRATE, GO_ON)
     reads: dict[str, tuple[tuple[Command, ...], float]] = {
-        **dict.fromkeys(
-            ("format.txt", "settings.yaml", "sensors.json", "protocol.json"), ((*READING, GO_ON, GO_ON), 1.2)
-        ),
+        **dict.fromkeys(("format.txt", "settings.yaml", "sensors.json", "protocol.json"), ((*READING, GO_ON), 1.2)),
         **dict.fromkeys(("last.pt", "metrics.jsonl", "settings_sources.json", "environment.json"), (of_states, 1.2)),
         "best.safetensors": (READING, 1.5),
         "intervals.safetensors": (of_intervals, 1.2),

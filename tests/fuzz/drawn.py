@@ -40,7 +40,24 @@ FURTHER: dict[str, Callable[[int], Any]] = {  # columns without readings, by the
 FORMS = ("", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y/%m/%d %H:%M", "s")  # "" is ISO 8601
 KINDS = ("csv", "csv", "csv", "csv.gz", "jsonl", "json", "parquet")
 EVERY, SPEC, AT = "(?P<sensor>.+)", "table.yaml", "at.csv"
-ABSENT = {"", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "nan", "NaN", "NAN", "NaT", "-", "--", "?"}
+ABSENT = {
+    "",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "null",
+    "NULL",
+    "None",
+    "none",
+    "nan",
+    "NaN",
+    "NAN",
+    "NaT",
+    "-",
+    "--",
+    "?",
+} | {"[]"}
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 Table = tuple[pd.DataFrame, dict[str, Any]]  # a table, and what its description says
 
@@ -95,12 +112,8 @@ def draw(seed: int, number: int) -> Drawn:
     spec |= {"time": [names["time"]], "form": "" if form == "%Y-%m-%d" else form, "missing": "none"}
     content, said = _written(dice, table, kind)
     how = f"{shape}, {quantity}, {form!a}, {kind} {said}: {', '.join(map(str, table.columns))}"
-    ids = (
-        tuple(dict.fromkeys(tidy["sensor"]))
-        if shape != "ways"
-        else tuple(sorted({*tidy["sensor"] + "-" + tidy["way"]}))
-    )
-    return Drawn(f"data.{kind}", content, spec | said, ids, how)
+    ids = tidy["sensor"] + "-" + tidy["way"] if shape == "ways" else tidy["sensor"]
+    return Drawn(f"data.{kind}", content, spec | said, tuple(dict.fromkeys(ids)), how)
 
 
 ISO = "%Y-%m-%d %H:%M:%S"
@@ -178,32 +191,23 @@ def by_pandas(path: Path, spec: Mapping[str, Any]) -> pd.DataFrame:
         table = pd.read_parquet(path).astype(object)
     elif path.suffix in (".json", ".jsonl"):
         text = path.read_text("utf-8")
-        table = pd.DataFrame(
-            [json.loads(line) for line in text.splitlines() if line.strip()]
-            if path.suffix == ".jsonl"
-            else json.loads(text)
-        )
+        lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else []
+        table = pd.DataFrame([json.loads(line) for line in lines] or json.loads(text))
     else:
-        cells = pd.read_csv(path, sep=spec.get("separator", ","), header=None, encoding="utf-8-sig", **texts)
+        cells = pd.read_csv(
+            path, sep=spec.get("separator", ","), header=None, encoding="utf-8-sig", encoding_errors="replace", **texts
+        )
         table = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1)
     table = table.fillna("").astype(str).map(str.strip)
-    (pattern,) = spec["values"].values()
-    times = table[spec["time"]].agg(" ".join, axis=1)
-    form = spec.get("form", "")
-    moments = (
-        pd.to_datetime(times.astype(int), unit="s") if form == "s" else pd.to_datetime(times, format=form or "ISO8601")
-    )
+    (pattern,) = (each if "(?P<" in each else re.escape(each) for each in spec["values"].values())
+    clocks = [table.columns[0]] if spec["time"] == [""] else spec["time"]
+    times = table[clocks].agg(" ".join, axis=1)
+    said = {"unit": "s"} if spec.get("form") == "s" else {"format": spec.get("form") or "ISO8601"}
+    moments = pd.to_datetime(times.astype(int) if "unit" in said else times, **said)
     own = table[spec.get("sensor", [])].agg("-".join, axis=1) if spec.get("sensor") else spec.get("name", "")
-    taken, parts = {*spec["time"], *spec.get("sensor", []), *spec.get("lane", []), *spec.get("drop", [])}, []
+    taken, parts = {*clocks, *spec.get("sensor", []), *spec.get("lane", []), *spec.get("drop", [])}, []
     for name in table.columns:
-        match = (
-            None
-            if name in taken
-            else re.fullmatch(pattern, name)
-            if "(?P<" in pattern
-            else re.fullmatch(re.escape(pattern), name)
-        )
-        if match:
+        if name not in taken and (match := re.fullmatch(pattern, name)):
             groups = match.groupdict()
             later = pd.Timedelta(seconds=spec.get("slot_s", 0) * int(groups.get("time", 0)))
             cells = {

@@ -25,10 +25,8 @@ from tests.fuzz.corpus import Files, read_all, write_all
 FIRST = ("train", "--data", "data.h5", "--run-dir", "run", "--max-epochs", "3", *SMALL, "--batch-size", "8")
 RESUME = ("train", "--resume", "run")
 OLD = b"the old file"
-OLD_OF = {
-    "page.html": b"<!doctype html>",
-    "map.geojson": b'{"type": "FeatureCollection"}',
-}  # replaced by their own kind
+# Replaced by their own kind alone.
+OLD_OF = {"page.html": b"<!doctype html>", "map.geojson": b'{"type": "FeatureCollection"}'}
 # Commands that use a run or a file, and the file that each of them replaces.
 OF_RUN = (
     ("calibrate run", "run/intervals.safetensors"),

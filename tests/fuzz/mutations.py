@@ -25,7 +25,7 @@ Changed = tuple[bytes, str]  # the content of a file, and what was done to it
 TEXTS = (".csv", ".txt", ".geo", ".dyna", ".json", ".jsonl", ".yaml", ".toml")
 # What may stand in the place of a file.
 KINDS = ("empty", "missing", "folder", "loop", "dangling", "pipe", "zeros", "null")
-NAMES = {"bytes name": b"caf\xe9", "long name": b"n" * 250, "no name": b"n" * 300}  # longer than a file system has them
+NAMES = {"bytes name": b"caf\xe9", "long name": b"n" * 240, "no name": b"n" * 300}  # longer than a file system has them
 NUMBERS = b"nan inf -inf 1e400 -1e400 -1 0 99999999999999999999999999 1e-400 NaN 0x10 1_000 1e5 1.5.2 -0.0 .5 5."
 WORDS = b"null true True None %s%n ../../etc/passwd !!python/object/apply:os.system"
 TIMES = "2012-13-45 25:61:00|2012-02-30 00:00:00|0000-00-00 00:00:00|9999-12-31 23:59:59|2012-03-01T00:00:00Z"
@@ -87,13 +87,12 @@ def of_bytes(content: bytes, dice: random.Random, others: list[bytes]) -> Change
     end = min(len(content), place + dice.choice((1, 4, 16, 100, 512, 4096)))
     before, part, after, token = content[:place], content[place:end], content[end:], dice.choice(TOKENS)
     middles = {
+        **{"cut with all that follows": b"", "removed": b"", "doubled": part * 2},
         **{
-            "cut with all that follows": b"",
-            "removed": b"",
-            "doubled": part * 2,
             "replaced": dice.randbytes(len(part)),
+            "flipped": bytes(byte ^ 4 for byte in part[:1]) + part[1:],
+            f"{token[:20]!r} inserted": token + part,
         },
-        **{"flipped": bytes(byte ^ 4 for byte in part[:1]) + part[1:], f"{token[:20]!r} inserted": token + part},
         "spliced with another": dice.choice(others)[place % 50 :],
     }
     how = dice.choice([*middles])

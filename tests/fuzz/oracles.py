@@ -82,18 +82,10 @@ def _positions(path: Path, places: dict[str, tuple[float, float]]) -> list[str]:
     names = [cell.strip().lower() for cell in rows[0]]
     if not {"sensor_id", "latitude", "longitude"} <= set(names):
         return []
-    known = {
-        _number(row[names.index("sensor_id")]): (
-            float(row[names.index("latitude")]),
-            float(row[names.index("longitude")]),
-        )
-        for row in rows[1:]
-    }
-    return [
-        f"position {place} of {vdid} is not {known.get(_number(vdid))}"
-        for vdid, place in places.items()
-        if known.get(_number(vdid)) != place
-    ]
+    vdid, *axes = (names.index(name) for name in ("sensor_id", "latitude", "longitude"))
+    known = {_number(row[vdid]): tuple(float(row[axis]) for axis in axes) for row in rows[1:]}
+    other = [each for each, place in places.items() if known.get(_number(each)) != place]
+    return [f"position {places[each]} of {each} is not {known.get(_number(each))}" for each in other]
 
 
 def _number(text: str) -> str:

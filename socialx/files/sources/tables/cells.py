@@ -577,13 +577,16 @@ def _objects(path: Path, spec: TableSpec) -> Iterator[dict[str, str]]:
 
 def _loads(path: Path, called: str, text: str) -> Any:
     try:
-        return json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        tree = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        if "\\ud" in text.lower():  # half of a character raises ValueError
+            json.dumps(tree, ensure_ascii=False).encode()
+        return tree
     except (ValueError, RecursionError) as error:
         raise SocialxError(path, f"{called} is not JSON ({in_short(error)})", "correct it") from None
 
 
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
-    """Return an object's cells as texts, with the cells in inner objects; lists are empty."""
+    """Return an object's cells as texts, with the cells in inner objects; a list is no number."""
     if not isinstance(row, dict):
         raise SocialxError(path, f"{called} is no object", "write an object with a time, a sensor and a reading")
     cells = dict[str, str]()
@@ -591,7 +594,8 @@ def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
         if isinstance(value, dict) and above.count(".") < 8:
             cells |= _flat(value, path, called, f"{above}{name}.")
         elif not isinstance(value, dict):
-            cells[above + name] = "" if value is None or isinstance(value, list) else str(value)
+            text = "[...]" if isinstance(value, list) and value else str(value)
+            cells[above + name] = "" if value in (None, []) else text
     return cells
 
 
