@@ -94,22 +94,6 @@ def test_forecasts_of_a_validation_are_recorded() -> None:
                     parameter.mul_(1.1)
 
 
-def test_a_recorded_step_draws_new_dropout_masks() -> None:
-    made, e = learner(cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
-    losses = {made.step([e]).item() for _ in range(12)}
-    assert len(losses) > 10
-
-
-@in_every_precision
-def test_a_recorded_step_never_waits(precision: str) -> None:
-    made, e = learner(precision, cuda_graph=True), example().to(CUDA)
-    for _ in range(6):
-        made.step([e])
-    with refused_waits():
-        for _ in range(3):
-            made.step([e])
-
-
 def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
     made, data = learner(cuda_graph=True), on_device(batch_size=4)
     assert len(data) > WARMUP
@@ -138,14 +122,16 @@ def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.M
 
 
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
-@pytest.mark.parametrize("encoder_batch", [None, 7])
+@pytest.mark.parametrize(("encoder_batch", "twice"), [(None, False), (None, True), (7, True)])
 @in_every_precision
-def test_what_is_computed_twice_is_recorded_with_its_dropout(precision: str, encoder_batch: int | None) -> None:
-    """And without dropout it is the step that computes once."""
+def test_a_recorded_step_draws_new_dropout_and_never_waits(
+    precision: str, encoder_batch: int | None, twice: bool
+) -> None:
+    """Also where it computes the encoder twice, which without dropout is the step that does so once."""
     e = example().to(CUDA)
     made, fixed = (learner(precision, drop, cuda_graph=True, learning_rate=1e-9) for drop in (0.1, 0.0))
     for each in (made, fixed):
-        each.model.encoder.activation_checkpointing, each.model.encoder.encoder_batch = True, encoder_batch
+        each.model.encoder.activation_checkpointing, each.model.encoder.encoder_batch = twice, encoder_batch
     losses = {made.step([e]).item() for _ in range(12)}
     assert len(losses) > 10
     plain = learner(precision, 0.0, learning_rate=1e-9)
