@@ -12,10 +12,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Help:
-    """One line of help (help), and what stands for the value in the help of the command (metavar).
+    """Help text in a line (help), and what stands for the value in the command's help (metavar).
 
-    A parameter ``Annotated[type, Help(...)]`` of a task is an argument or a flag of its command, which reads the source
-    of the signature: a help there is made of literals, or is one of those below.
+    A task's parameter ``Annotated[type, Help(...)]`` is an argument or a flag for the command, which reads the
+    signature as source: a help there is made from literals, or stands below.
     """
 
     help: str

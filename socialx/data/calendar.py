@@ -37,8 +37,8 @@ class Calendar:
     def time_features(self, seconds: np.ndarray, step_minutes: int) -> tuple[np.ndarray, np.ndarray]:
         """Return time of day and day of week for file times in seconds, int64 [...], as int64 [...] each.
 
-        Time of day counts slots of ``step_minutes`` from midnight (0 to 287 at five minutes); day of week 0 is Monday.
-        A holiday has the day of week that its traffic resembles.
+        Times count slots with ``step_minutes`` from midnight (0 to 287 at five minutes); weekday 0 is Monday. A holiday
+        has the weekday that its traffic resembles.
         """
         local = self.local(seconds)
         time_of_day, day = (local % DAY_S) // (step_minutes * 60), local // DAY_S

@@ -163,9 +163,9 @@ class LoaderFacts:
     """What hands over batches.
 
     making_s: median seconds that a worker, or the thread that reads shards, needs for a batch.  supply: batches that
-    all of them offer for each that a step wants, where the step never waits.  resident_s: seconds of a batch gathered
-    from a series on the device, measured where batches are late.  late: share of the times in which a queue of workers
-    is emptied twice that had to wait: near 1 where batches are always too few.
+    all workers offer per batch that a step wants, where the step never waits.  resident_s: seconds to gather a batch
+    from a series on the device, measured where batches are late.  late: share of the times in which a workers' queue is
+    emptied twice that had to wait: near 1 where batches are always too few.
     """
 
     mode: str
@@ -183,10 +183,10 @@ class LoaderFacts:
 
 @dataclass(frozen=True)
 class Host:
-    """The processor.  threads: of tensor operations.  cores: those that this process may use.
+    """The processor.  threads: for tensor operations.  cores: the cores that this process may use.
 
-    cores_used, others_used: CPU seconds of this process and of other programs per second of the window.  waiting: share
-    of the window in which a step on a CPU slept or lacked a core.  gc: share in Python's garbage collector.
+    cores_used, others_used: CPU seconds per second, by this process and by other programs.  waiting: share of the
+    window in which a step on a CPU slept or lacked a core.  gc: share in Python's garbage collector.
     """
 
     threads: int

@@ -37,13 +37,6 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["train_mae"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("mode", ["sharded", "workers"])
-def test_recorded_steps_read_what_another_thread_loads(mode: str, data: Path, run: Path, tmp_path: Path) -> None:
-    options = ["--mode", mode, "--num-workers", "1", "--precision", "auto"]
-    works("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *SHAPE, *options)
-    assert losses(tmp_path / "run") == pytest.approx(losses(run), rel=2e-2)
-
-
 def test_the_card_is_the_default_and_another_is_refused(data: Path, tmp_path: Path) -> None:
     own = [*SMALL[2:], *SHAPE, "--max-epochs", "1"]
     assert "cuda:0" in works("train", "--data", data, "--run-dir", tmp_path / "run", *own).stderr

@@ -20,7 +20,7 @@ from socialx.training.learner import Learner
 from socialx.training.loop import TrainState, epoch_examples, fit, load_progress, run_steps
 from socialx.training.process_group import ProcessGroup
 from socialx.training.run_folder import RunFolder
-from tests.gpu.device import CUDA, compiles, in_every_precision, learner, on_device, refused_waits
+from tests.gpu.device import BATCH, CUDA, compiles, in_every_precision, learner, on_device, refused_waits
 from tests.meters import Launches
 from tests.networks import CPU, batch, example, forecaster
 
@@ -94,22 +94,6 @@ def test_forecasts_of_a_validation_are_recorded() -> None:
                     parameter.mul_(1.1)
 
 
-def test_a_recorded_step_draws_new_dropout_masks() -> None:
-    made, e = learner(cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
-    losses = {made.step([e]).item() for _ in range(12)}
-    assert len(losses) > 10
-
-
-@in_every_precision
-def test_a_recorded_step_never_waits(precision: str) -> None:
-    made, e = learner(precision, cuda_graph=True), example().to(CUDA)
-    for _ in range(6):
-        made.step([e])
-    with refused_waits():
-        for _ in range(3):
-            made.step([e])
-
-
 def test_a_replayed_step_of_a_resident_series_launches_a_copy_and_the_graph() -> None:
     made, data = learner(cuda_graph=True), on_device(batch_size=4)
     assert len(data) > WARMUP
@@ -138,13 +122,23 @@ def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.M
 
 
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
-@pytest.mark.parametrize("encoder_batch", [None, 7])
+@pytest.mark.parametrize(("encoder_batch", "twice"), [(None, False), (None, True), (7, True)])
 @in_every_precision
-def test_what_is_computed_twice_is_recorded_with_its_dropout(precision: str, encoder_batch: int | None) -> None:
-    made, e = learner(precision, cuda_graph=True, learning_rate=1e-9), example().to(CUDA)
-    made.model.encoder.activation_checkpointing, made.model.encoder.encoder_batch = True, encoder_batch
+def test_a_recorded_step_draws_new_dropout_and_never_waits(
+    precision: str, encoder_batch: int | None, twice: bool
+) -> None:
+    """Also where it computes the encoder twice, which without dropout is the step that does so once."""
+    e = example().to(CUDA)
+    made, fixed = (learner(precision, drop, cuda_graph=True, learning_rate=1e-9) for drop in (0.1, 0.0))
+    for each in (made, fixed):
+        each.model.encoder.activation_checkpointing, each.model.encoder.encoder_batch = twice, encoder_batch
     losses = {made.step([e]).item() for _ in range(12)}
     assert len(losses) > 10
+    plain = learner(precision, 0.0, learning_rate=1e-9)
+    for _ in range(WARMUP + 2):
+        torch.testing.assert_close(fixed.step([e]), plain.step([e]), rtol=1e-2, atol=1e-2)
+    with refused_waits():
+        made.step([e])
 
 
 def test_a_recording_that_fails_leaves_the_process_as_it_was() -> None:
@@ -169,17 +163,19 @@ def test_auto_is_a_mixed_precision() -> None:
     assert resolve_precision("auto", CUDA).name in ("bf16-mixed", "16-mixed")
 
 
-def test_a_run_resumes(tmp_path: Path) -> None:
-    def go(made: Learner, path: Path, epochs: int, progress: TrainState | None = None) -> TrainState:
-        run = RunFolder(path)
+@pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
+def test_a_recorded_run_resumes(tmp_path: Path) -> None:
+    def go(made: Learner, epochs: int, progress: TrainState | None = None) -> TrainState:
         limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
-        return fit(made, on_device(), on_device("validation"), run, **limits, progress=progress)
+        run, size = RunFolder(tmp_path / "run"), BATCH // 8
+        return fit(made, on_device("train", size), on_device("validation", size), run, **limits, progress=progress)
 
-    made = learner()
-    go(made, tmp_path / "run", 1)
-    resumed = learner()
+    made, resumed = learner(cuda_graph=True), learner(cuda_graph=True)
+    go(made, 1)
+    for step in (made._device_step, made._forecast_step):
+        assert any(shape.recording is not None for shape in step._shapes.values())
     progress = load_progress(resumed, RunFolder(tmp_path / "run"))
     assert progress.epoch == 1
     assert resumed.steps == made.steps
-    go(resumed, tmp_path / "run", 2, progress)
+    go(resumed, 2, progress)
     assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2

@@ -12,8 +12,7 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import encode
 from socialx.model.xlstm.weights import stack_weights, xlstm
 from tests.commands import python
-from tests.encoders import LOOKBACK, gradients, loss_of, make, relative, sequences, worst
-from tests.meters import NeverWaits
+from tests.encoders import LOOKBACK, gradients, make, relative, sequences, worst
 
 LAYOUTS = [(2, []), (2, [1]), (2, [0, 1]), (3, [0, 2])]
 
@@ -168,36 +167,6 @@ def test_autocast_stays_close_to_float32(low: torch.dtype, tolerance: float, sls
         assert grad.isfinite().all(), name
         if truth[name].abs().max() > 1e-3:
             assert torch.cosine_similarity(grad.flatten(), truth[name].flatten(), dim=0) > 0.98, name
-
-
-def test_forward_and_backward_never_wait() -> None:
-    encoder = make(blocks=3, slstm_at=[1], dropout=0.1).train()
-    x = sequences(5, LOOKBACK, 32)
-    with pytest.raises(AssertionError, match="waits"), NeverWaits():
-        encoder.stack(x)  # the package does: the detector works
-    with NeverWaits():
-        loss_of(encoder(x)).backward()
-    assert x.grad is not None
-
-
-def test_compiles_without_a_graph_break() -> None:
-    torch._dynamo.reset()
-    encoder = make(blocks=2, slstm_at=[1])
-    compiled = torch.compile(encoder, fullgraph=True, backend="eager")
-    x = sequences(5, LOOKBACK, 32)
-    ours, traced = encoder(x), compiled(x)
-    assert relative(traced, ours) <= 1e-12
-    # Compiled, the convolution is differentiated by autograd, not by hand.
-    assert worst(gradients(traced, x, encoder), gradients(ours, x, encoder)) <= 1e-10
-
-
-@pytest.mark.slow
-def test_exports_with_any_number_of_sequences() -> None:
-    encoder = make(blocks=2, slstm_at=[1]).eval()
-    shapes = ({0: torch.export.Dim("sequences", min=2)},)
-    program = torch.export.export(encoder, (sequences(5, LOOKBACK, 32).detach(),), dynamic_shapes=shapes)
-    x = sequences(9, LOOKBACK, 32).detach()
-    assert relative(program.module()(x), encoder(x)) <= 1e-12
 
 
 def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,16 +223,3 @@ def test_a_graph_computes_what_the_model_does(case: tuple[Any, ...]) -> None:
             assert expected.isfinite().all()
             for way in ways:
                 torch.testing.assert_close(way(inputs, last_observed, issued), expected, rtol=1e-5, atol=1e-5)
-
-
-class Undecided(nn.Module):
-    """What it computes depends on its numbers, which no graph can say."""
-
-    def forward(self, batch: Batch) -> Tensor:
-        return batch.last_observed if batch.inputs.sum() > 0 else -batch.last_observed
-
-
-@pytest.mark.slow
-def test_a_model_without_a_graph_is_a_runtime_error() -> None:
-    with pytest.raises(RuntimeError):
-        trace_model(around(Undecided()))

@@ -139,19 +139,9 @@ def _to_card(storage: Any, location: str) -> Any:
 
 def install() -> None:
     """Stand in for what torch.cuda asks of a CUDA build."""
-    properties = SimpleNamespace(
-        name=NAME,
-        total_memory=MEMORY,
-        multi_processor_count=2,
-        major=8,
-        minor=0,
-        warp_size=32,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048,
-        L2_cache_size=1 << 20,
-        uuid="pseudo",
-    )
+    sizes = {"major": 8, "minor": 0, "warp_size": 32, "multi_processor_count": 2, "total_memory": MEMORY}
+    sizes |= {"regs_per_multiprocessor": 65536, "shared_memory_per_multiprocessor": 65536, "L2_cache_size": 1 << 20}
+    properties = SimpleNamespace(name=NAME, uuid="pseudo", max_threads_per_multi_processor=2048, **sizes)
 
     def set_sync_debug_mode(mode: int | str) -> None:
         ops.set_sync_debug(mode if isinstance(mode, int) else SYNC_DEBUG.index(mode))
@@ -160,11 +150,9 @@ def install() -> None:
         "CUDAGraph": CUDAGraph,
         "Event": new_event,
         "Stream": new_stream,
-        "current_device": lambda: 0,
         "current_stream": current_stream,
         "default_generators": (Generator(),),
         "default_stream": lambda device=None: torch.Stream(stream_id=0, device_index=0, device_type=1),
-        "device_count": lambda: 1,
         "empty_cache": empty_cache,
         "get_device_capability": lambda device=None: (8, 0),
         "get_device_name": lambda device=None: NAME,
@@ -174,32 +162,26 @@ def install() -> None:
         "get_sync_debug_mode": ops.sync_debug,
         "graph": graph,
         "graph_pool_handle": lambda: (0, 1),
-        "init": lambda: None,
-        "is_available": lambda: True,
-        "is_bf16_supported": lambda including_emulation=True: True,
         "is_current_stream_capturing": ops.records,
-        "is_initialized": lambda: True,
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
-        "max_memory_allocated": lambda device=None: ops.most_used(),
-        "max_memory_reserved": lambda device=None: ops.most_used(),
         "mem_get_info": lambda device=None: (MEMORY - ops.used(), MEMORY),
-        "memory_allocated": lambda device=None: ops.used(),
-        "memory_reserved": lambda device=None: ops.used(),
         "memory_stats": lambda device=None: {"num_alloc_retries": 0, "num_ooms": 0},
         "reset_peak_memory_stats": lambda device=None: ops.forget_most_used(),
-        "set_device": lambda device: None,
         "set_per_process_memory_fraction": lambda share, device=None: ops.set_limit(int(share * MEMORY)),
         "set_rng_state": lambda state, device=None: torch.default_generator.set_state(state),
         "set_stream": lambda stream: ops.set_stream(stream.stream_id),
         "set_sync_debug_mode": set_sync_debug_mode,
         "stream": on_stream,
         "synchronize": lambda device=None: torch.accelerator.synchronize(),
-        "_exchange_device": lambda device: 0,
-        "_is_in_bad_fork": lambda: False,
-        "_lazy_init": lambda: None,
-        "_maybe_exchange_device": lambda device: 0,
     }
+    answers: dict[str, Any] = {
+        **dict.fromkeys(("init", "_lazy_init", "set_device", "manual_seed", "manual_seed_all"), None),
+        **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), True),
+        "device_count": 1,
+        **dict.fromkeys(("current_device", "_exchange_device", "_maybe_exchange_device", "_is_in_bad_fork"), 0),
+    }
+    stand_ins |= {name: lambda *given, answer=answer, **options: answer for name, answer in answers.items()}
+    stand_ins |= dict.fromkeys(("memory_allocated", "memory_reserved"), lambda device=None: ops.used())
+    stand_ins |= dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), lambda device=None: ops.most_used())
     for name, stand_in in stand_ins.items():
         setattr(torch.cuda, name, stand_in)
     plain_clone = torch.UntypedStorage.clone

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", ["commands", "loaders", "memory", "profile", "steps", "together"])
+@pytest.mark.parametrize("name", ["commands", "loaders", "memory", "profile", "steps"])
 @pytest.mark.timeout(400)
 def test_the_tests_of_a_card_pass(name: str) -> None:
     words = f"-m pytest -p tests.pseudo_cuda.device -m gpu -q -p no:cacheprovider tests/gpu/test_{name}.py"

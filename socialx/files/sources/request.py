@@ -139,8 +139,8 @@ class ConvertOptions:
 
     data: a file, or a folder for formats with several files. more: further files with equal columns. frame: rows in
     memory, a frame or an Arrow table, in place of files; label: their name in messages. known_ids, known_table,
-    known_features: of the file that ``append`` extends, its sensors, the description of the tables that it was made of,
-    and what it measures. missing: empty means that every number is an observation; None means 0 for speeds, and nothing
+    known_features: from the file that ``append`` extends, its sensors, the description of its tables, and what it
+    measures. missing: empty means that every number is an observation; None means 0 for speeds, and nothing
     for counts.
     """
 

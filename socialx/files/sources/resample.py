@@ -199,9 +199,9 @@ def _average_rows(
 def grouped_means(
     values: np.ndarray, begins: np.ndarray, axis: int, features: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of groups along an axis of values float64 [t,N,F], and how many readings each has.
+    """Return group means along an axis of values float64 [t,N,F], and how many readings each has.
 
-    begins: the first index of each group. Speeds are weighted by the flows of the same readings, where these are known.
+    begins: the first index per group. Speeds are weighted by the flows in the same readings, where known.
     """
     observed = np.isfinite(values)
     numbers = np.where(observed, values, 0.0)

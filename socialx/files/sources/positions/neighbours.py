@@ -35,8 +35,8 @@ def find_neighbours(
 ) -> geo.Neighbours:
     """Return the neighbours of every sensor, computed once in float64.
 
-    count: number of nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: a
-    file of road distances, used in place of straight lines. Raises SocialxError where a location is missing and
+    count: how many nearest sensors, None for all. max_distance_km: the largest distance, None for any. distances: a
+    file with road distances, used for straight lines. Raises SocialxError where a location is missing and
     ``require_locations``; otherwise such a sensor has no neighbours, with a warning.
     """
     path, ids, sensors = store.path, store.sensors.ids, store.sensors
