@@ -54,8 +54,8 @@ GPU_PYTHON = PYTHONPATH=".:$(GPU_PACKAGES)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHO
 endif
 RESULTS = $(or $(OUT),benchmarks/results)
 
-# Two calls: what compiles is slow, and a trace needs the card for itself.
-GPU_SLOW := compiled or test_profile
+# Two calls: what compiles is slow, a trace needs the card for itself, and a failed recording ends those of a process.
+GPU_SLOW := compiled or test_profile or recording_that_fails
 GPU_PYTEST = mkdir -p $(RESULTS) && $(GPU_PYTHON) -m pytest -m gpu tests/gpu --timeout 300
 
 test-gpu:          ## the tests that need a CUDA device, with .venv if it is there, else with python3
