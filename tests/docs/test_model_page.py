@@ -143,7 +143,9 @@ def by_the_page(m: Forecaster, b: Batch, window: int, patch: int, near: geo.Neig
         mixed = gate * state[i] + (1 - gate) * own[i]
         change = mlp(m.head, mixed) + number(m.per_sensor_output)[i] @ gelu(linear(m.head[0], mixed))
         last_observed = float(b.last_observed[window, i, 0])
-        forecast[:, i] = (MEAN if math.isnan(last_observed) else last_observed) + STD * change
+        usual = float(b.climatology[window, STEPS - 1, i, 0])
+        start = usual if math.isnan(last_observed) else last_observed
+        forecast[:, i] = (MEAN if math.isnan(start) else start) + STD * change
     return forecast
 
 
@@ -153,7 +155,7 @@ def test_the_equations_are_those_of_the_model(patch: int) -> None:
     b = batch(SENSORS, 3)
     day_of_week = b.day_of_week + torch.tensor([0, 5, 6])[:, None] - b.day_of_week[:, :1]  # Monday, Saturday, Sunday
     last_observed = b.last_observed.clone()
-    last_observed[1, 2] = float("nan")  # a sensor that never had a reading
+    last_observed[1, 2] = last_observed[2, 1] = float("nan")  # sensors that never had a reading
     rng = np.random.default_rng(0)
     climatology, confidence = (
         rng.uniform(30, 70, (*b.time_of_day.shape, SENSORS, 1)),

@@ -239,8 +239,10 @@ def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
     assert found.notes
     assert found.notes[0].startswith(f"{csv}: ")
     said = works("predict", here / "run", "--data", csv, "--meta-csv", LOCATIONS).stderr
-    way = shlex.join(["socialx", "convert", "auto", csv.name, "--meta-csv", str(LOCATIONS), "--missing", "none"])
-    assert f"convert the file again with {way} --output-h5 METR-LA.h5 if " in said
+    table = ["--data", csv.name, "--meta-csv", str(LOCATIONS), "--missing", "none"]
+    way = shlex.join(["socialx", "predict", "run", *table])
+    assert way in said
+    assert "missing values are" not in works(*shlex.split(way)[1:]).stderr
 
 
 def test_a_frame_is_named_so(data: Path, run: Path) -> None:

@@ -137,7 +137,8 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta_csv=tmp_path / "at.csv")
     assert "no feature 'avg_speed'" in refused("predict", "zero-shot", "--data", tmp_path / "flow.h5")
-    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, units="km/h")
+    speeds = {"channel": "{sensor}", "units": "km/h"}
+    socialx.convert("auto", tmp_path / "a.csv", tmp_path / "no.h5", without_positions=True, **speeds)
     assert "--no-require-locations" in refused("predict", "zero-shot", "--data", tmp_path / "no.h5")
     assert np.isfinite(
         socialx.predict("zero-shot", tmp_path / "no.h5", pooling={"require_locations": False}).values
