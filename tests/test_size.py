@@ -50,12 +50,12 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 33120),
-    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9090),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 32879),
+    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9106),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38420),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38036),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 550),
-    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3476),
+    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3474),
     "lines of the import order": (lambda: len(order()) - 1, 12),
     "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),

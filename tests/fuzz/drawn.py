@@ -194,9 +194,9 @@ def by_pandas(path: Path, spec: Mapping[str, Any]) -> pd.DataFrame:
         lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else []
         table = pd.DataFrame([json.loads(line) for line in lines] or json.loads(text))
     else:
-        cells = pd.read_csv(
-            path, sep=spec.get("separator", ","), header=None, encoding="utf-8-sig", encoding_errors="replace", **texts
-        )
+        marked = path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff")
+        texts |= {"encoding": "utf-16" if marked else "utf-8-sig", "encoding_errors": "replace"}
+        cells = pd.read_csv(path, sep=spec.get("separator", ","), header=None, **texts)
         table = cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1)
     table = table.fillna("").astype(str).map(str.strip)
     (pattern,) = (each if "(?P<" in each else re.escape(each) for each in spec["values"].values())

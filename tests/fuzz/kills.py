@@ -27,6 +27,7 @@ RESUME = ("train", "--resume", "run")
 OLD = b"the old file"
 # Replaced by their own kind alone.
 OLD_OF = {"page.html": b"<!doctype html>", "map.geojson": b'{"type": "FeatureCollection"}'}
+OLD_OF |= {"out.safetensors": b"PK", "ahead.csv": b"origin,sensor,time,lead_minutes,forecast,unit,input_status"}
 # Commands that use a run or a file, and the file that each of them replaces.
 OF_RUN = (
     ("calibrate run", "run/intervals.safetensors"),

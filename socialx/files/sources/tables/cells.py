@@ -543,8 +543,11 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
 
 def _open_json(path: Path, spec: TableSpec) -> Table:
     """Open an object per line, or an array with objects; objects in objects have names such as ``flow.speed``."""
-    names = [*dict.fromkeys(name for cells in islice(_objects(path, spec), 1000) for name in cells)]
-    keys = {*names}
+    first = [*islice(_objects(path, spec), 1000)]
+    names = [*dict.fromkeys(name for cells in first for name in cells)]
+    keys, outer = {*names}, {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
+    if mixed := next((name for cells in first for name, text in cells.items() if text and name in outer), None):
+        raise SocialxError(path, f"the key {mixed[:40]!a} has an object in some rows", "write one kind in all rows")
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         objects = _objects(path, spec)

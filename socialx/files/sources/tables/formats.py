@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,22 @@ def _read(request: ConvertOptions) -> Contents:
     described, questions = _describe(request, sources)
     if questions:
         raise SettingsError.together(questions)
-    grid = table.read(sources, described)
+    grid, described = _read_described(request, sources, described)
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
         grid = replace(grid, notes=(*grid.notes, Message(request.where, "columns that hold no readings", "", left)))
     return as_contents(grid, described, request, sources, aside)
+
+
+def _read_described(request: ConvertOptions, sources: Sequence[Any], described: TableSpec) -> tuple[Grid, TableSpec]:
+    """Read the tables, and return their description too: a later table with other signs may prove its own."""
+    try:
+        return table.read(sources, described), described
+    except SocialxError:
+        with suppress(SocialxError):
+            other, questions = _describe(replace(request, known_table=""), sources)
+            if request.known_table and not questions and other != described:
+                return table.read(sources, other), other
+        raise
 
 
 def as_contents(
