@@ -113,7 +113,7 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     shown = lead_times(protocol.horizon, protocol.step_minutes)
     tables = {name: models[name].by_minutes(target) for name in order}
-    return {name: {text.replace(" ", NBSP): table[at] for at, text in shown.items()} for name, table in tables.items()}
+    return {name: {text.replace(" ", NBSP, 1): table[at] for at, text in shown.items()} for name, table in tables.items()}
 
 
 def _learning(report: RunReport) -> list[Curves]:
