@@ -111,9 +111,9 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     protocol, models = report.evaluation.protocol, report.evaluation.distinct_models
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
-    shown = lead_times(protocol.horizon, protocol.step_minutes)
+    lead = lead_times(protocol.horizon, protocol.step_minutes)
     tables = {name: models[name].by_minutes(target) for name in order}
-    return {name: {text.replace(" ", NBSP, 1): table[at] for at, text in shown.items()} for name, table in tables.items()}
+    return {name: {text.replace(" ", NBSP, 1): table[at] for at, text in lead.items()} for name, table in tables.items()}
 
 
 def _learning(report: RunReport) -> list[Curves]:
