@@ -112,8 +112,8 @@ def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
     maes = {name: model.overall(target).mae for name, model in models.items()}
     order = sorted(models, key=lambda name: maes[name] if math.isfinite(maes[name]) else math.inf)
     lead = lead_times(protocol.horizon, protocol.step_minutes)
-    tables = {name: models[name].by_minutes(target) for name in order}
-    return {name: {text.replace(" ", NBSP, 1): table[at] for at, text in lead.items()} for name, table in tables.items()}
+    scores = {name: models[name].by_minutes(target) for name in order}
+    return {name: {text.replace(" ", NBSP, 1): rows[at] for at, text in lead.items()} for name, rows in scores.items()}
 
 
 def _learning(report: RunReport) -> list[Curves]:
