@@ -27,7 +27,7 @@ from socialx.files.store.layout import (
     read_units,
 )
 from socialx.files.store.open_hdf5 import open_hdf5
-from socialx.files.store.quantities import NOT_NEGATIVE
+from socialx.files.store.quantities import NOT_NEGATIVE, highest_reading
 from socialx.files.store.store import Store, open_store
 from socialx.files.store.time_axis import (
     JITTER_S,
@@ -217,7 +217,7 @@ def _readings(store: Store) -> dict[str, Any]:
     missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
-    fast = (store.valid & (store.values > store.ceiling)).sum(axis=0)
+    fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {  # numbers are None if all values are missing
         "missing_share": float(1.0 - store.valid.mean()),
         "zero_share": float((store.values == 0).mean()),

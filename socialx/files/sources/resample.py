@@ -18,7 +18,7 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError, 
 from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
-from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED
+from socialx.files.store.quantities import SPEED, impossible
 from socialx.files.store.time_axis import Clock, as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]
@@ -215,12 +215,6 @@ def grouped_means(
             weighted /= np.add.reduceat(weight, begins, axis)
             means[..., speed] = np.where(np.isfinite(weighted), weighted, means[..., speed])
     return means, count
-
-
-def impossible(values: np.ndarray, feature: str, unit: str) -> np.ndarray:
-    """Return the mask of numbers that no road has, bool in the shape of ``values``: below 0, or too fast for a unit."""
-    highest = LARGEST_SPEED.get(unit, np.inf) if feature == SPEED else np.inf
-    return (values < (0 if feature in NOT_NEGATIVE else -np.inf)) | (values > highest)
 
 
 def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) -> tuple[Readings, tuple[Message, ...]]:

@@ -39,7 +39,7 @@ from socialx.files.store.layout import (
     read_unit,
 )
 from socialx.files.store.open_hdf5 import open_hdf5
-from socialx.files.store.quantities import LARGEST_SPEED, NOT_NEGATIVE, SPEED, ratio_of_units
+from socialx.files.store.quantities import highest_reading, impossible, ratio_of_units
 from socialx.files.store.time_axis import Clock, is_utc, known_zone, timestamp_seconds, whole_minutes
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
@@ -149,14 +149,9 @@ class Store(ResultRepr):
         whole = ids == self.sensors.ids and (begin, end) == (0, len(self.rows))
         return self.checksum if whole else self.with_sensors(ids)._walk(slice(begin, end))[0]
 
-    @property
-    def ceiling(self) -> float:
-        """The highest possible observation on a road; infinite unless the feature is speed in a known unit."""
-        return LARGEST_SPEED.get(self.unit, np.inf) if self.feature == SPEED else np.inf
-
     def is_impossible(self, values: np.ndarray) -> np.ndarray:
         """Return the mask of numbers, in the store's ``unit``, outside the possible range, bool in equal shape."""
-        wrong = (values < (0 if self.feature in NOT_NEGATIVE else -LARGEST)) | (values > min(self.ceiling, LARGEST))
+        wrong = impossible(values, self.feature, self.unit, LARGEST)
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
     def check_readings(
@@ -174,7 +169,8 @@ class Store(ResultRepr):
             f"{ids[at]} has {values[row, at]:g} at {self.clock.text(int(seconds[row]))}" for at, row in first.items()
         ]
         highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
-        problem = f"{self.feature} below 0" if numbers[0] < 0 else f"{self.feature} above {self.ceiling:g} {self.unit}"
+        above = f"above {highest_reading(self.feature, self.unit):g} {self.unit}"
+        problem = f"{self.feature} {'below 0' if numbers[0] < 0 else above}"
         problem = "numbers too large for float32" if highest > LARGEST else problem
         helps = f"give numbers in {self.unit}, and none where nothing was read"
         if not where:

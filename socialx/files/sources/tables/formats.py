@@ -124,12 +124,9 @@ def _refuse_other_quantity(request: ConvertOptions, described: TableSpec) -> Non
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
     """Return whether a table with columns ``names`` is as described; ids: the file's sensors."""
-    texts = (described.time, described.sensor, described.lane, described.only, described.never)
-    wanted = {name for part in texts for name in part} | {described.seconds, described.latitude} - {""}
-    labels = [[spec.read_name(form, name) for name in names] for form in described.values.values()]
-    sensors = {label[0] for part in labels for label in part if label and label[0]}
-    shared = not sensors or bool({*map(casefolded_key, sensors)} & {*map(casefolded_key, ids)})
-    return wanted <= {*names} and all(map(any, labels)) and shared
+    labels = [spec.read_name(form, name) for form in described.values.values() for name in names]
+    sensors = {casefolded_key(label[0]) for label in labels if label and label[0]}
+    return table.fits(described, names) and (not sensors or bool(sensors & {*map(casefolded_key, ids)}))
 
 
 def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:

@@ -15,12 +15,12 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.data.calendar import DAY_S, shifts
-from socialx.files.sources.resample import grouped_means, impossible
+from socialx.files.sources.resample import grouped_means
 from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
 from socialx.files.sources.tables.clock_changes import in_utc, repeated_hour
 from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
 from socialx.files.store.ids import renamed_copies
-from socialx.files.store.quantities import SPEED
+from socialx.files.store.quantities import SPEED, impossible
 from socialx.files.store.time_axis import as_text
 
 FLOW = "flow"
