@@ -164,7 +164,7 @@ def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hou
 def test_a_forecast_that_overflows_is_refused(
     client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("socialx.files.store.store.LARGEST_SPEED", {})  # as for a feature that has no limit
+    monkeypatch.setattr("socialx.files.store.quantities.LARGEST_SPEED", {})  # as for a feature that has no limit
     answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
     assert (answer.status_code, list(answer.json())) == (422, ["detail"])
     assert "large numbers overflows" in answer.json()["detail"]

@@ -17,8 +17,8 @@ import numpy as np
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.store.layout import UNKNOWN, Block, Readings, is_code
-from socialx.files.store.quantities import SPEED, impossible
+from socialx.files.store.layout import UNKNOWN, Block, Readings, impossible, is_code
+from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import Clock, as_timestamps, common_step, gap_times, odd_rows
 
 Blocks = Generator[Block, None, None]

@@ -15,7 +15,7 @@ import numpy as np
 
 from socialx.core.errors import Command, Message, SocialxError, printable, sample
 from socialx.files.store.open_hdf5 import check_dataset, check_links
-from socialx.files.store.quantities import SPEED
+from socialx.files.store.quantities import NOT_NEGATIVE, SPEED, highest_reading
 
 FEATURES, VDIDS, FEATURE_NAMES = "data/features", "metadata/vdids", "metadata/feature_names"
 FLAT = ("features", "dates", "sensors")  # the root of the oldest files, before there were groups
@@ -233,3 +233,9 @@ def read_number(value: object) -> float:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return np.nan
+
+
+def impossible(values: np.ndarray, feature: str, unit: str, largest: float = np.inf) -> np.ndarray:
+    """Return the mask of numbers that no road has, bool like ``values``: below 0, too fast, or beyond ``largest``."""
+    lowest, highest = 0 if feature in NOT_NEGATIVE else -largest, min(highest_reading(feature, unit), largest)
+    return (values < lowest) | (values > highest)

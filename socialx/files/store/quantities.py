@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 SPEED = "avg_speed"
 QUANTITIES = {"speed": SPEED, "flow": "flow", "occupancy": "occupancy"}  # as typed -> the name of the feature
 NOT_NEGATIVE = (SPEED, "flow", "occupancy")  # those that cannot be below 0
@@ -23,10 +21,4 @@ def ratio_of_units(unit: str, other: str) -> float:
 
 def highest_reading(feature: str, unit: str) -> float:
     """Return the highest possible reading on a road; infinite unless the feature is speed in a known unit."""
-    return LARGEST_SPEED.get(unit, np.inf) if feature == SPEED else np.inf
-
-
-def impossible(values: np.ndarray, feature: str, unit: str, largest: float = np.inf) -> np.ndarray:
-    """Return the mask of numbers that no road has, bool like ``values``: below 0, too fast, or beyond ``largest``."""
-    lowest, highest = 0 if feature in NOT_NEGATIVE else -largest, min(highest_reading(feature, unit), largest)
-    return (values < lowest) | (values > highest)
+    return LARGEST_SPEED.get(unit, float("inf")) if feature == SPEED else float("inf")

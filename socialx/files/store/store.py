@@ -30,6 +30,7 @@ from socialx.files.store.layout import (
     TABLE_ATTR,
     UNKNOWN,
     Sensors,
+    impossible,
     is_reading,
     read_codes,
     read_entry,
@@ -39,7 +40,7 @@ from socialx.files.store.layout import (
     read_unit,
 )
 from socialx.files.store.open_hdf5 import open_hdf5
-from socialx.files.store.quantities import highest_reading, impossible, ratio_of_units
+from socialx.files.store.quantities import highest_reading, ratio_of_units
 from socialx.files.store.time_axis import Clock, is_utc, known_zone, timestamp_seconds, whole_minutes
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size

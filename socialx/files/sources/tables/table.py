@@ -20,7 +20,8 @@ from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, di
 from socialx.files.sources.tables.clock_changes import in_utc, repeated_hour
 from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
 from socialx.files.store.ids import renamed_copies
-from socialx.files.store.quantities import SPEED, impossible
+from socialx.files.store.layout import impossible
+from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import as_text
 
 FLOW = "flow"
