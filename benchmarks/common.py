@@ -174,9 +174,7 @@ def differences(found: Settings, wanted: Settings, keys: list[str]) -> str:
 def complete(run: socialx.Run) -> bool:
     """Whether these epochs are all, or early stopping has ended the run."""
     best = run.best.epoch - 1 if run.best else -1
-    return TrainState(epoch=len(run.epochs), best_epoch=best).is_complete(
-        run.settings.trainer.max_epochs, run.settings.trainer.patience
-    )
+    return TrainState(epoch=len(run.epochs), best_epoch=best).is_complete(run.settings.trainer)
 
 
 # ------------------------------------------------------------------------------------------------ made readings

@@ -25,7 +25,8 @@ import torch
 from benchmarks.common import RESULTS, answer_lines, machine, make_network, parser, processes_in_turns, write
 from socialx.settings.layers import PRESETS, ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import make_learner, train_loader
+from socialx.tasks.train import make_learner
+from socialx.tasks.training_data import train_loader
 
 ROWS = 34_272
 BATCHES: dict[str, dict[str, Any]] = {"xlstm-large": {"loader.batch_size": 16, "trainer.accumulate_grad_batches": 4}}
@@ -39,10 +40,10 @@ def work() -> None:
     experiment = build(ConfigLayers(preset=size).over(given).load().settings)
     train = train_loader(experiment)
     learner = make_learner(experiment, len(train))
-    batches = list(islice(train.epoch(0), learner.accumulate_grad_batches))
+    batches = list(islice(train.epoch(0), learner.trainer.accumulate_grad_batches))
     said = {
         "parameters": sum(parameter.numel() for parameter in experiment.model.parameters()),
-        "windows_per_step": train.batch_size * learner.accumulate_grad_batches,
+        "windows_per_step": train.batch_size * learner.trainer.accumulate_grad_batches,
         "windows_per_epoch": train.num_windows,
     }
     answer_lines(lambda: learner.step(batches), said)

@@ -32,7 +32,7 @@ from socialx.data.scaler import DataSpec, MeanStd
 from socialx.model.forecaster import social_forecaster
 from socialx.model.pooling import DotAttention, Geometry, Social
 from socialx.settings.layers import PRESETS
-from socialx.settings.schema import HEADS
+from socialx.settings.schema import HEADS, TrainerSettings
 from socialx.training.cuda_graph import CastTogether
 from socialx.training.learner import Learner
 
@@ -139,9 +139,9 @@ def learner(windows: int, sensors: int, preset: str = "xlstm-small", patch: int 
     network = DataSpec(sensors, STEPS, STEPS, 288, moments, moments, (0,))
     sizes: dict[str, Any] = {name: settings[f"model.{name}"] for name in ("width", "blocks", "slstm_at", "dropout")}
     model = social_forecaster(network, social, patch=patch, climatology=True, encoder_batch=windows * sensors, **sizes)
-    options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 1e-3, "total_steps": 10, "gradient_clip_val": 5.0}
+    trainer = TrainerSettings(learning_rate=1e-3, weight_decay=1e-3, lr_warmup_steps=0)
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
-        made = Learner(model, Precision("bf16-mixed", torch.device("cpu")), **options)
+        made = Learner(model, network, Precision("bf16-mixed", torch.device("cpu")), trainer)
     made._forecast = CastTogether(model, torch.bfloat16)  # as in recorded steps
     return made
 

@@ -23,6 +23,7 @@ from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import HorizonScores, RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.kinds import POOLINGS
+from socialx.settings.schema import TrainerSettings
 from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -135,10 +136,15 @@ def forecaster(
     return Forecaster(tokens, encoder, layers, 12, network(sensors).scaler())
 
 
+def trainer(**options: Any) -> TrainerSettings:
+    """Settings of a trainer, without warm-up, clipping and decay unless they are given."""
+    return TrainerSettings(**{"lr_warmup_steps": 0, "gradient_clip_val": 0.0, "weight_decay": 0.0, **options})
+
+
 def learner(model: nn.Module | None = None, kind: Any = Learner, **options: Any) -> Any:
     """A learner of this kind in float32 on the CPU, of a small model without social layers where none is given."""
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9, **options}
-    return kind(model or forecaster(social=0), Precision("32-true", CPU), **options)
+    chosen = trainer(**{"learning_rate": 1e-3, **options})
+    return kind(model or forecaster(social=0), network(), Precision("32-true", CPU), chosen)
 
 
 def scores_of(model: nn.Module, windows: Loader, precision: Precision | None = None) -> HorizonScores:

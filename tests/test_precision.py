@@ -8,7 +8,7 @@ import torch
 from socialx.core.errors import SettingsError
 from socialx.core.precision import Precision, gpu_problem, is_out_of_memory, resolve_device
 from socialx.core.progress import Event, Note, subscribe
-from tests.networks import CPU, example, forecaster
+from tests.networks import CPU, example, forecaster, network, trainer
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 
@@ -93,8 +93,7 @@ def test_the_first_steps_in_fp16_are_taken() -> None:
     """The model as it is made, in the type whose largest number is 65,504."""
     from socialx.training.learner import Learner
 
-    rates = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 10}
-    made = Learner(forecaster(width=64, social=2), Precision("16-mixed", CPU), **rates)
+    made = Learner(forecaster(width=64, social=2), network(), Precision("16-mixed", CPU), trainer(learning_rate=1e-3))
     for seed in range(6):
         assert torch.isfinite(made.step([example(seed=seed)]))
     assert made.count_skipped() == 0

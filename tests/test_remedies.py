@@ -33,7 +33,6 @@ from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
 from socialx.training import launch
 from socialx.training.loop import TrainState
-from socialx.training.run_folder import RunFolder
 from tests import older_files
 from tests.commands import EXCERPT, LOCATIONS, ROOT, SMALL, cut_csv, edited, keep_rows, registered, small_file, socialx
 from tests.data_files import BAY_IDS, speeds, timestamps, write_csv
@@ -175,13 +174,6 @@ def without(world: World, name: str, text: str | None = None) -> Path:
     """The run with a file of it removed, or with another text in it."""
     path = world.run / name
     path.unlink() if text is None else path.write_text(text)
-    return world.run
-
-
-def odd_state(world: World) -> Path:
-    """The run with a state that is none of its model."""
-    state = torch.load(world.run / "last.pt", weights_only=True)
-    torch.save({**state, "progress": {}}, world.run / "last.pt")
     return world.run
 
 
@@ -387,12 +379,11 @@ CASES: dict[str, Callable[[World], str]] = {
         "train", lambda: TrainState(batch=9).refuse_other_batches(w.run / "last.pt", 8, 1)
     ),
     "training.loop.resume_training#1": lambda w: w.says("train", "--resume", w.run),
-    "training.loop.load_progress#1": lambda w: w.says("train", "--resume", odd_state(w)),
     "training.process_group.ProcessGroup.resume_command#1": interrupted,
     "training.run_folder.RunFolder.check_format#1": lambda w: w.says("evaluate", without(w, "format.txt")),
     "training.run_folder._read_protocol#1": lambda w: w.says("evaluate", without(w, "protocol.json", "{}")),
     "training.run_folder.TrainedRun.read_intervals#1": lambda w: w.says(
-        "predict", without(w, RunFolder(w.run).intervals.name), "--interval", "0.9"
+        "predict", without(w, "intervals.safetensors"), "--interval", "0.9"
     ),
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
     "drawing.map.sensor_places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),

@@ -114,7 +114,7 @@ def measure(
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
-        measured = clock_sections(clock, parts, loader, learner.accumulate_grad_batches, lengths, facts)
+        measured = clock_sections(clock, parts, loader, learner.trainer.accumulate_grad_batches, lengths, facts)
         host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
         if others_s is not None and later_s is not None and learner.group.world_size == 1:
             host = replace(host, others_used=max(0.0, later_s - others_s) / parts.wall)
@@ -264,7 +264,8 @@ class Training:
         self._running = torch.zeros((), device=learner.precision.device)
         self.taken = 0
         ahead = loader.made_ahead if isinstance(loader, WorkerLoader) else 0
-        self.queued_steps = -(-ahead // learner.accumulate_grad_batches)  # for which workers have batches after a pause
+        # For which workers have batches after a pause.
+        self.queued_steps = -(-ahead // learner.trainer.accumulate_grad_batches)
         self.used: list[int] = []  # bytes that were in use, at equal distances of the steps under a clock
 
     def warm_up(self, steps: int) -> None:

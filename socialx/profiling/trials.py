@@ -42,7 +42,7 @@ def try_settings(
     """
     present, trials, device = torch.get_num_threads(), list[Trial](), learner.precision.device
     # Of a step with many batches as many as one large batch joins, which takes less time.
-    same = [example] * min(learner.accumulate_grad_batches, TIMES)
+    same = [example] * min(learner.trainer.accumulate_grad_batches, TIMES)
 
     def block_s(group: Sequence[Example], threads: int = present) -> float:
         advance()

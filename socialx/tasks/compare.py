@@ -31,7 +31,8 @@ from socialx.settings.file import read_settings
 from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
-from socialx.tasks.train import make_learner, train_loader
+from socialx.tasks.train import make_learner
+from socialx.tasks.training_data import train_loader
 from socialx.training.clock import clock_for
 
 ROUNDS, PAIRS_OF_ROUND = 6, 2
@@ -187,7 +188,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         learner.model.train()
         training = Training(learner, loader, settings.trainer.log_every_n_steps)
         training.warm_up(max(1, settings.profile.warmup_steps))
-        windows = loader.num_windows / len(loader) * learner.accumulate_grad_batches
+        windows = loader.num_windows / len(loader) * learner.trainer.accumulate_grad_batches
         steps = LEAST_STEPS
         for line in questions:
             block = measure_block(training, steps, windows, experiment.precision.device)

@@ -22,7 +22,8 @@ from socialx.settings.layers import DEFAULT, ConfigLayers, as_tree
 from socialx.settings.schema import Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import TRAINING, when_memory_runs_out
-from socialx.tasks.train import describe_compute, make_learner, train_loader
+from socialx.tasks.train import describe_compute, make_learner
+from socialx.tasks.training_data import train_loader
 from socialx.training.process_group import init_process_group
 
 GATHERED = 20  # batches of an on-device series, timed where the loader is late
@@ -67,7 +68,7 @@ def profile(
             measured = measure(learner, loader, lengths, loading_facts(experiment, loader), keep)
         origin = {key: source for key, source in loaded.origin.items() if source != DEFAULT}
         tree = as_tree(effective)
-        tree["trainer"]["compile"] = learner.compile  # what auto chose
+        tree["trainer"]["compile"] = learner.trainer.compile  # what auto chose
         measured = replace(measured, environment=environment(precision), settings=tree, origin=origin)
         dataset, facts = experiment.data, measured.loader
         waits = measured.shares.input >= WARN and facts.mode != "on_device"

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-import numpy as np
 import torch
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
+from socialx.core.environment import environment
+from socialx.core.errors import Argument, Command, Message, SettingsError, counted
 from socialx.core.help import Help, with_help
 from socialx.core.notebook import ResultRepr, is_frame
-from socialx.core.progress import Callback, Start, emit, note, work
+from socialx.core.precision import Precision
+from socialx.core.progress import Callback, Start, emit, note
 from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import holiday_file
-from socialx.model.forecaster import with_scaler
-from socialx.scoring.adaptation import latest_free_flow, scaler_for
-from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, sensor_places
+from socialx.scoring.intervals import fit_intervals
+from socialx.scoring.protocol import ScoringProtocol, sensor_places
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import CustomModel, find_model
-from socialx.settings.layers import Config, ConfigLayers, differences, flat, invariants, run_settings, sees_gpu, to_yaml
-from socialx.settings.schema import RESUME, TEACHER_WEIGHT, Settings
+from socialx.settings.layers import Config, ConfigLayers, flat, invariants, run_settings, sees_gpu, to_yaml
+from socialx.settings.schema import RESUME, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, TRAINING, when_memory_runs_out
-from socialx.tasks.opened import open_forecasting
 from socialx.tasks.trained_model import load_run_settings, load_start_weights
-from socialx.training.learner import Learner
+from socialx.tasks.training_data import add_teacher_forecasts, find_seen_rows, load_extra_networks, make_loaders
+from socialx.training.learner import Learner, count_steps
 from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
-from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
 from socialx.training.run_folder import EpochRow, TrainedRun, find_restarted_run, lock_folder, open_run, open_to_resume
 
@@ -171,18 +170,10 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
             return plan_resumed(goes_on, loaded)
     loaded.note_preset(layers.preset)
     loaded.note_unread()
-    return plan_fine_tuning(start, loaded, overwrite or begun) if start else plan_new(loaded, overwrite or begun)
-
-
-def plan_new(loaded: Config, overwrite: bool) -> Plan:
-    """Plan a training with fresh weights."""
-    return Plan(build(loaded.settings), loaded.origin, overwrite=overwrite)
-
-
-def plan_fine_tuning(start: TrainedRun, loaded: Config, overwrite: bool) -> Plan:
-    """Plan a training from the weights and scaler of a run, in a new folder."""
-    experiment = build(loaded.settings, moments=start.protocol.scaler)
-    return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
+    experiment = build(loaded.settings, moments=start.protocol.scaler if start else None)
+    if start:
+        experiment = load_start_weights(start, experiment)
+    return Plan(experiment, loaded.origin, overwrite=overwrite or begun)
 
 
 def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
@@ -213,205 +204,62 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
     """Train as planned in the folder ``path``, and calibrate the best epoch."""
+    old, writes, state = plan.old, group.is_rank_zero, None
     with ExitStack() as stack:
-        with group.all_or_none():
-            experiment = add_teacher_forecasts(plan.experiment)
-        data, old, effective = experiment.data, plan.old, experiment.settings
-        trainer, precision = effective.trainer, experiment.precision
+        experiment, settings, model = plan.experiment, plan.experiment.settings, plan.experiment.model
+        if settings.trainer.teacher:
+            with group.all_or_none():
+                experiment = add_teacher_forecasts(experiment)
+        data = experiment.data
         # Every process may see another amount of free memory, and all need one order of the windows.
         shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
-            networks = [experiment, *load_extra_networks(experiment)]
+            networks = [experiment, *(load_extra_networks(experiment) if settings.data.extra_data else ())]
             loader, validation = make_loaders(networks, group, shard)
             seen = () if old else find_seen_rows(networks)
-            holidays = holiday_file(effective.data.holidays)
+            holidays = holiday_file(settings.data.holidays)
             climatology = data.shared_climatology.today() if data.train_climatology_days and not old else None
             learner = make_learner(experiment, len(loader), group)
-            run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes=group.is_rank_zero))
-            stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
-            group.seed(trainer.seed)
-            state = None
+            run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes))
+            stack.enter_context(log_epochs_to(settings.trainer.loggers if writes else (), run.path, flat(settings)))
+            group.seed(settings.trainer.seed)
             if old:
-                state = resume_training(learner, old, len(loader), trainer.max_epochs, trainer.patience)
+                state = resume_training(learner, old, len(loader))
                 loader, _ = make_loaders(networks, group, state.shard)
-                replace(old, writes=run.writes).write_resumption(to_yaml(effective), plan.origin, precision)
+                run.write_resumption(to_yaml(settings), plan.origin, experiment.precision)
             else:
-                facts = (experiment.protocol, data.sensors.ids, group.job, invariants(effective), holidays, climatology)
-                run.write_start(to_yaml(effective), plan.origin, precision, *facts, seen, sensor_places(data.sensors))
-        group.broadcast(experiment.model.state_dict().values())
+                run.write_format(group.job)
+                places = sensor_places(data.sensors)
+                run.write_protocol(experiment.protocol, invariants(settings), holidays, seen, places)
+                run.write_json("sensors.json", data.sensors.ids)
+                run.write_settings(to_yaml(settings), plan.origin, [environment(experiment.precision)])
+                if climatology is not None:
+                    run.write_climatology(climatology)
+        group.broadcast(model.state_dict().values())
         emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
-            note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
+            note(Message("", f"the learning rate now ends in epoch {settings.trainer.max_epochs}, {alone}"))
         remedies = RESUMING if old else TRAINING
         with when_memory_runs_out(experiment, remedies, loader.batch_size), group.train_together(run.path):
-            result = fit(
-                learner,
-                loader,
-                validation,
-                run,
-                horizon=effective.data.horizon,
-                max_epochs=trainer.max_epochs,
-                patience=trainer.patience,
-                log_every_n_steps=trainer.log_every_n_steps,
-                progress=state,
-            )
-        if run.writes and not result.interrupted and result.best_epoch >= 0:
-            run.calibrate(experiment.model, data, effective.loader.batch_size, precision.device, experiment.protocol)
-        return Run(run.path, effective, experiment.protocol, tuple(run.rows()), result.interrupted)
-
-
-def train_loader(experiment: Experiment, group: ProcessGroup = SINGLE, shard: int | None = None) -> Loader:
-    """Return the training loader.  shard: windows per shard in the epoch order; None: as the data set chooses."""
-    settings, days = experiment.settings, experiment.data.train_climatology_days
-    size, seed = settings.loader.batch_size, settings.trainer.seed
-    return experiment.data.loader("train", size, True, seed, shard=shard, share=group.share, days=days)
-
-
-def load_extra_networks(experiment: Experiment) -> list[Experiment]:
-    """Load the additional training files, scaled like the first file at each network's free-flow speed.
-
-    Speeds are read in the unit of the first file, in which errors count.  Raises SocialxError for a file with another
-    time step, and for repeated sensors.
-    """
-    others, networks = [], {experiment.data.store.path: sensor_places(experiment.data.sensors)}
-    units = {**experiment.protocol.inputs, **experiment.protocol.targets}
-    for path in experiment.settings.data.extra_data:
-        data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
-        settings = experiment.settings.model_copy(update={"data": data})
-        other = build(settings, moments=experiment.data.moments, units=units)
-        other.protocol.refuse_other(
-            replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
-        )
-        locations = sensor_places(other.data.sensors)
-        for file, others_known in networks.items():
-            if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
-                problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
-                raise SocialxError(path, problem, "name each network once", sample=shared)
-        networks[path] = locations
-        other.data.note_clock()
-        speeds = dict(zip(other.data.targets, latest_free_flow(other.data)[0].T, strict=True))
-        model = with_scaler(other.model, scaler_for(experiment.protocol, other.protocol, speeds))
-        others.append(replace(other, model=model.to(other.precision.device)))
-    for other in others:
-        note(f"also training on {other.data.store.path} ({counted(len(other.data.sensors.ids), 'sensor')})")
-    return others
-
-
-def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
-    """Return the rows that reach a training's weights: from its files, its teachers and the run it starts from.
-
-    networks: in the training, its own first.  A note tells which rows lie in the test split of its own file.
-    """
-    first, *others = networks
-    seen = [_find_rows(first, OWN_DATA), *(_find_rows(other, str(other.data.store.path)) for other in others)]
-    trainer, data = first.settings.trainer, first.data
-    for kind, name in [*(("teacher", name) for name in trainer.teacher), ("start", trainer.init_from)]:
-        if name:
-            rows = open_run(Path(name)).seen
-            seen += [replace(span, source=f"the {kind} {name}{_behind(span)}") for span in rows]
-    if data.windows and len(data.windows.split("test")):
-        begin, end = (int(data.store.seconds[rows]) for rows in (data.forecast_rows("test")[0][0], -1))
-        for span in seen[1:]:
-            if within := span.within(first.protocol, begin, end):
-                until = data.store.clock.stored(str(within.last_time))
-                problem = f"{span.source} has seen the test split of this file, until {until}"
-                note(Message(data.store.path, problem, "score later rows, or train without these weights"))
-    return seen
-
-
-def _find_rows(experiment: Experiment, source: str) -> Seen:
-    """Return the training and validation rows in a file; the last horizon lies in the next split's windows too."""
-    data, protocol = experiment.data, experiment.protocol
-    windows = [data.forecast_rows(split)[0] for split in ("train", "validation")]
-    last = int(max(rows.max() for rows in windows if len(rows)))
-    times = (data.store.timestamps[0].decode(), data.store.timestamps[last].decode())
-    return Seen(source, protocol.network, protocol.positions, *times, protocol.timezone)
-
-
-def _behind(seen: Seen) -> str:
-    return "" if seen.source == OWN_DATA else f" ({seen.source})"
-
-
-def make_loaders(
-    networks: Sequence[Experiment], group: ProcessGroup = SINGLE, shard: int | None = None
-) -> tuple[Loader, Loader]:
-    """Return the training and validation loaders; several networks take turns with the first network's model.
-
-    shard: as in ``train_loader``, for the first network.
-    """
-    size, seed = networks[0].settings.loader.batch_size, networks[0].settings.trainer.seed
-    first, *others = [train_loader(network, group, None if index else shard) for index, network in enumerate(networks)]
-    validation = [network.data.loader("validation", size, share=group.share) for network in networks]
-    if not others:
-        return first, validation[0]
-    model, *models = (network.model for network in networks)
-    use = network_switcher(model, models)
-    names = [network.data.store.path.stem for network in networks]
-    return InterleavedLoader([first, *others], use, seed, names), InterleavedLoader(validation, use, seed, names)
-
-
-def add_teacher_forecasts(experiment: Experiment) -> Experiment:
-    """Add the mean forecast of the teachers for each training window, computed once.
-
-    Raises SettingsError for a teacher with other windows, and SocialxError for a teacher of another network.
-    """
-    settings, device, teachers = experiment.settings, experiment.precision.device, []
-    layers = ConfigLayers.from_call(None, {"data": settings.data.path, "device": str(device)})
-    for name in settings.trainer.teacher:
-        run = open_run(Path(name))
-        teacher = run_settings(run.settings, run.values).settings
-        teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
-        if differ := differences(settings, teacher):
-            problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
-            raise SettingsError("", problem, "name runs of the same windows")
-        teachers.append(open_forecasting(run, layers, experiment).experiment)
-    if not teachers:
-        return experiment
-    return replace(experiment, data=experiment.data.with_teacher_forecasts(_mean_forecasts(teachers)))
-
-
-def _mean_forecasts(teachers: Sequence[Experiment]) -> Iterator[np.ndarray]:
-    """Yield the teachers' mean forecast for each batch of training windows, float32 [B,P,N,G]."""
-    models, size = [teacher.model.eval() for teacher in teachers], teachers[0].settings.loader.batch_size
-    loaders = [teacher.data.loader("train", size) for teacher in teachers]
-    with work("forecasts of the teachers", loaders[0].num_windows, "windows") as bar, torch.no_grad():
-        for examples in zip(*(loader.epoch(0) for loader in loaders), strict=True):
-            batches = (example.batch.to(teachers[0].precision.device) for example in examples)
-            forecasts = [model(batch) for model, batch in zip(models, batches, strict=True)]
-            yield torch.stack(forecasts).mean(0).cpu().numpy()
-            bar.advance(loaders[0].num_windows / len(loaders[0]))
+            result = fit(learner, loader, validation, run, state)
+        if writes and not result.interrupted and result.best_epoch >= 0:
+            best, precision = run.read_weights(), Precision("32-true", experiment.precision.device)
+            model.load_state_dict(best.state)
+            size = settings.loader.batch_size
+            run.write_intervals(fit_intervals(model, data, size, precision, experiment.protocol, best.fingerprint))
+        return Run(run.path, settings, experiment.protocol, tuple(run.rows()), result.interrupted)
 
 
 def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SINGLE) -> Learner:
-    """Return the model with its optimizer and schedule over all epochs.  batches: per epoch, in each process.
-
-    Each target's error is weighted by its standard deviation relative to the first target, so one target gives the MAE.
-    """
-    t = experiment.settings.trainer
-    deviation = [moments.std for moments in experiment.data.network.targets]
-    return Learner(
-        experiment.model,
-        experiment.precision,
-        learning_rate=t.learning_rate,
-        weight_decay=t.weight_decay,
-        total_steps=count_steps(experiment, batches),
-        warmup_steps=t.lr_warmup_steps,
-        gradient_clip_val=t.gradient_clip_val,
-        accumulate_grad_batches=t.accumulate_grad_batches,
-        compile=choose_compile(experiment, count_steps(experiment, batches)),
-        cuda_graph=(t.cuda_graph == "on" and not experiment.settings.data.extra_data)
-        or (t.cuda_graph == "auto" and not cuda_graph_blocker(experiment)),
-        target_weight=[deviation[0] / std for std in deviation],
-        group=group,
-        teacher_weight=0.0 if experiment.data.teacher_forecast is None else TEACHER_WEIGHT,
-    )
-
-
-def count_steps(experiment: Experiment, batches: int) -> int:
-    """Return the optimizer steps of all epochs; batches: per epoch, in each process."""
+    """Return the model with its optimizer; batches: per epoch, in each process."""
     trainer = experiment.settings.trainer
-    return trainer.max_epochs * -(-batches // trainer.accumulate_grad_batches)
+    recorded = (trainer.cuda_graph == "on" and not experiment.settings.data.extra_data) or (
+        trainer.cuda_graph == "auto" and not cuda_graph_blocker(experiment)
+    )
+    compile = choose_compile(experiment, count_steps(trainer, batches))
+    chosen = trainer.model_copy(update={"compile": compile, "cuda_graph": "on" if recorded else "off"})
+    return Learner(experiment.model, experiment.data.network, experiment.precision, chosen, group)
 
 
 def choose_compile(experiment: Experiment, steps: int) -> str:
@@ -469,7 +317,7 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
 
 def describe_compute(experiment: Experiment, batches: int = 0) -> str:
     """Return what computes a step, with reasons; batches: per epoch, in each process, 0 where there is no training."""
-    settings, steps = experiment.settings, count_steps(experiment, batches)
+    settings, steps = experiment.settings, count_steps(experiment.settings.trainer, batches)
     text = str(settings.model.kind)
     if find_model(settings.model.kind).social:
         backend = {"auto": "fused"}.get(settings.model.backend, settings.model.backend)

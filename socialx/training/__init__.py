@@ -1,1 +1,1 @@
-"""The training engine: plain torch, plain arguments."""
+"""The training engine: plain torch, and the section ``trainer`` of the settings."""

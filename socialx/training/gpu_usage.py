@@ -68,30 +68,31 @@ def sample_device(device: torch.device) -> Iterator[DeviceSamples]:
         yield samples
         return
     done = threading.Event()
-
-    def loop() -> None:
-        while not done.wait(INTERVAL_S):
-            # Some GPUs and library versions do not report clocks.
-            with suppress(pynvml.NVMLError, AttributeError, ZeroDivisionError):
-                highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
-                samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
-                samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
-            try:
-                utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            except pynvml.NVMLError as error:  # a MIG slice or a virtual GPU may refuse the query
-                samples.why = f"NVML: {error}"
-                return
-            samples.utilisation.append(utilisation)
-        if not samples.utilisation:
-            samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
-
-    thread = threading.Thread(target=loop, daemon=True)
+    thread = threading.Thread(target=_add_samples, args=(samples, handle, done, pynvml), daemon=True)
     thread.start()
     try:
         yield samples
     finally:
         done.set()
         thread.join()
+
+
+def _add_samples(samples: DeviceSamples, handle: Any, done: threading.Event, pynvml: Any) -> None:
+    """Add a sample every 0.2 s until ``done`` is set; handle: of the GPU in NVML.  pynvml: the module."""
+    while not done.wait(INTERVAL_S):
+        # Some GPUs and library versions do not report clocks.
+        with suppress(pynvml.NVMLError, AttributeError, ZeroDivisionError):
+            highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+            samples.clock.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / highest)
+            samples.reasons.append(int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+        try:
+            utilisation = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        except pynvml.NVMLError as error:  # a MIG slice or a virtual GPU may refuse the query
+            samples.why = f"NVML: {error}"
+            return
+        samples.utilisation.append(utilisation)
+    if not samples.utilisation:
+        samples.why = f"the window was shorter than one sample ({INTERVAL_S} s)"
 
 
 def growth(used: Sequence[float]) -> float:

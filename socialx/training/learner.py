@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import Argument, SocialxError, fall_back, in_short
 from socialx.core.precision import Precision, is_out_of_memory
-from socialx.model.state import check_state, tensor_matches
+from socialx.data.scaler import DataSpec
 from socialx.scoring.metrics import masked_absolute_error
+from socialx.settings.schema import TEACHER_WEIGHT, TrainerSettings
 from socialx.training.cuda_graph import CapturedStep, CastTogether, CudaRecorder, Example, Work
 from socialx.training.process_group import SINGLE, ProcessGroup
 
@@ -29,52 +30,34 @@ class Learner:
     def __init__(
         self,
         model: nn.Module,
+        network: DataSpec,
         precision: Precision,
-        *,
-        learning_rate: float,
-        weight_decay: float,
-        total_steps: int,
-        warmup_steps: int = 0,
-        gradient_clip_val: float = 0.0,
-        accumulate_grad_batches: int = 1,
-        compile: str = "off",
-        cuda_graph: bool = False,
-        target_weight: Sequence[float] = (1.0,),
+        trainer: TrainerSettings,
         group: ProcessGroup = SINGLE,
-        teacher_weight: float = 0.0,
     ) -> None:
         """Move the model to its device, and build optimizer and gradient scaler.
 
-        precision: device and number type.  learning_rate: after ``warmup_steps`` optimizer steps with a linear
-        increase.  total_steps: optimizer steps until the cosine reaches 0.  gradient_clip_val: the largest gradient
-        norm; 0 turns clipping off.  accumulate_grad_batches: batches per optimizer step.  target_weight: the weight of
-        each target's error, because units differ.  group: the processes that share a batch.  teacher_weight: the
-        fraction of the loss that compares with ``Target.teacher_forecast`` (Hinton et al., 2015, "Distilling the
-        knowledge in a neural network", arXiv:1503.02531).  compile: off, or a mode of torch.compile (default,
-        max-autotune).  cuda_graph: replay recorded steps on CUDA.  Both compute the same step, and warn with a
-        ``FallbackWarning`` where unavailable.
+        network: its targets; each target's error is weighted by its standard deviation relative to the first target,
+        because units differ, so one target gives the MAE.  precision: device and number type.  trainer: with the
+        choices for ``compile`` and ``cuda_graph``, because ``auto`` is off here.  Both compute the same step, and warn
+        with a ``FallbackWarning`` where unavailable.  group: the processes that share a batch.
         """
-        self.model, self.precision = model.to(precision.device), precision
+        self.model, self.network, self.precision = model.to(precision.device), network, precision
+        self.trainer, self.group = trainer, group
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
         matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
         vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=learning_rate, fused=True)
+        groups = [{"params": matrices, "weight_decay": trainer.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=trainer.learning_rate, fused=True)
         self.grad_scaler = precision.grad_scaler()
-        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
-        self.total_steps, self.gradient_clip_val = total_steps, gradient_clip_val
-        self.accumulate_grad_batches = accumulate_grad_batches
-        self.steps = 0
-        self.target_weight = target_weight
-        several = len(target_weight) > 1
-        self._weight = torch.tensor(target_weight, device=precision.device) if several else None
-        self.compile = compile
-        self.records = cuda_graph and precision.device.type == "cuda"  # steps as CUDA graphs, after the first ones
-        self.group = group
-        self.teacher_weight = teacher_weight
-        if cuda_graph and not self.records:
+        self.steps, self.total_steps = 0, math.inf  # until fit plans the schedule, the rate stays at its peak
+        self.target_weight = [network.targets[0].std / moments.std for moments in network.targets]
+        several = len(self.target_weight) > 1
+        self._weight = torch.tensor(self.target_weight, device=precision.device) if several else None
+        self.compiles = trainer.compile not in ("auto", "off")  # each shape of a batch
+        self.records = trainer.cuda_graph == "on" and precision.device.type == "cuda"  # after the first steps
+        if trainer.cuda_graph == "on" and not self.records:
             fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
-        self.compiles = compile != "off"  # each shape of a batch
         self._choose_step()
 
     def _choose_step(self) -> None:
@@ -88,9 +71,9 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["capturable"] = self.records
             group["lr"] = self._recorded_rate if self.records else 0.0
-        if self.compile != "off":
+        if self.compiles:
             # max-autotune records CUDA graphs itself, which would conflict with CapturedStep.
-            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self.compile, self.compile)
+            mode = {"max-autotune": "max-autotune-no-cudagraphs"}.get(self.trainer.compile, self.trainer.compile)
             self._forecast = torch.compile(self.model, dynamic=False, mode=mode)
             self._device_step = partial(self._compiled_step, self._device_step)
         elif self.records and self.precision.low is not None:
@@ -105,10 +88,11 @@ class Learner:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of optimizer step ``step``: linear warm-up, then cosine to 0."""
-        if step < self.warmup_steps:
-            return self.learning_rate * (step + 1) / self.warmup_steps
-        done = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        peak, warmup = self.trainer.learning_rate, self.trainer.lr_warmup_steps
+        if step < warmup:
+            return peak * (step + 1) / warmup
+        done = (step - warmup) / max(1, self.total_steps - warmup)
+        return peak * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def step(self, examples: Sequence[Example]) -> Tensor:
         """Take one optimizer step on a group of batches, and return the masked MAE in the file's unit, on the device.
@@ -138,25 +122,29 @@ class Learner:
         return total
 
     def _backward(self, gathered: Sequence[TrainingBatch], count: Tensor | int) -> Tensor:
-        """Run forward and backward, and return the sum of all errors over ``count``."""
+        """Run forward and backward, and return the sum of all errors over ``count``.
+
+        With forecasts of teachers, the loss compares with them too (Hinton et al., 2015, "Distilling the knowledge in a
+        neural network", arXiv:1503.02531).
+        """
         total = torch.zeros((), device=self.precision.device)
         for batch, target in gathered:
             with self.precision.autocast():
                 forecast = self._forecast(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
             total = total + error.detach()
-            if self.teacher_weight:
+            if target.teacher_forecast.numel():
                 mean = target.teacher_forecast.to(forecast.dtype)
                 teacher_forecast = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
-                error = (1 - self.teacher_weight) * error + self.teacher_weight * teacher_forecast
+                error = (1 - TEACHER_WEIGHT) * error + TEACHER_WEIGHT * teacher_forecast
             self.grad_scaler.scale(error).backward()
         return total
 
     def _update(self) -> None:
         """Clip the gradients, and let the optimizer take its step."""
-        if self.gradient_clip_val:
+        if self.trainer.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_clip_val)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.trainer.gradient_clip_val)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -228,37 +216,24 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the content of ``state()``; learning rate and weight decay stay as this learner was built with.
-
-        Raises ValueError for the state of another model.  All parts are checked first, because the fused optimizer
-        writes to its moments without checking sizes and strides.
-        """
-        check_state(self.model, state["model"])
-        moments, copies = state["optimizer"]["state"], {}
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        if not set(moments) <= set(range(len(parameters))):
-            raise ValueError(f"the moments cover {len(moments)} parameters, and the model has {len(parameters)}")
-        for index, moment in moments.items():
-            parameter, scalar = parameters[index], torch.zeros(())
-            for name, like in (("step", scalar), ("exp_avg", parameter), ("exp_avg_sq", parameter)):
-                if not tensor_matches(moment[name], like):
-                    raise ValueError(f"{name} of parameter {index} does not fit its shape {tuple(like.shape)}")
-            if set(moment) != {"step", "exp_avg", "exp_avg_sq"} or bool((moment["exp_avg_sq"] < 0).any()):
-                raise ValueError(f"the moments of parameter {index} differ from AdamW")
-            copies[index] = {"step": moment["step"].clone()}
-            for name in ("exp_avg", "exp_avg_sq"):
-                copies[index][name] = torch.empty_like(parameter, requires_grad=False).copy_(moment[name])
-        scaler, names = state["grad_scaler"], set(self.grad_scaler.state_dict())
-        if set(scaler) != names or not all(math.isfinite(value) and value >= 0 for value in scaler.values()):
-            raise ValueError("the gradient scaler has another precision")
-        if type(state["steps"]) is not int or not 0 <= state["steps"] < 1 << 53:
-            raise ValueError("the number of steps is invalid")
+        """Restore the content of ``state()``; learning rate and weight decay stay as this learner was built with."""
         self.model.load_state_dict(state["model"])
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        moments = {index: {"step": moment["step"].clone()} for index, moment in state["optimizer"]["state"].items()}
+        for index, moment in moments.items():
+            for name in ("exp_avg", "exp_avg_sq"):  # in the memory order of the parameter, as the fused optimizer reads
+                stored = state["optimizer"]["state"][index][name]
+                moment[name] = torch.empty_like(parameters[index], requires_grad=False).copy_(stored)
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": copies, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self._choose_step()
-        self.grad_scaler.load_state_dict(scaler)
+        self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.steps = state["steps"]
+
+
+def count_steps(trainer: TrainerSettings, batches: int) -> int:
+    """Return the optimizer steps of all epochs; batches: per epoch, in each process."""
+    return trainer.max_epochs * -(-batches // trainer.accumulate_grad_batches)
 
 
 def _count_valid(gathered: Sequence[TrainingBatch]) -> Tensor:

@@ -24,7 +24,7 @@ def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) 
     Raises SocialxError where a package is missing.
     """
     with ExitStack() as stack:
-        logs = [stack.enter_context(LOGGERS[name](run, settings)) for name in names]
+        logs = [LOGGERS[name](stack, run, settings) for name in names]
 
         def log_epoch(event: Event) -> None:
             if isinstance(event, Epoch):
@@ -37,9 +37,9 @@ def log_epochs_to(names: Sequence[str], run: Path, settings: Mapping[str, Any]) 
         yield
 
 
-@contextmanager
-def _tensorboard(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+def _tensorboard(stack: ExitStack, run: Path, settings: Mapping[str, Any]) -> Log:
     writer = _module("tensorboard", "torch.utils.tensorboard").SummaryWriter(str(run / "tensorboard"))
+    stack.callback(writer.close)
     writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in settings.items()))
 
     def log(measures: dict[str, float], epoch: int) -> None:
@@ -47,27 +47,20 @@ def _tensorboard(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
             writer.add_scalar(name, value, epoch)
         writer.flush()
 
-    try:
-        yield log
-    finally:
-        writer.close()
+    return log
 
 
-@contextmanager
-def _wandb(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+def _wandb(stack: ExitStack, run: Path, settings: Mapping[str, Any]) -> Log:
     opened = _module("wandb", "wandb").init(project="socialx", name=run.name, dir=str(run), config=dict(settings))
-    try:
-        yield lambda measures, epoch: opened.log(measures, step=epoch)
-    finally:
-        opened.finish()
+    stack.callback(opened.finish)
+    return lambda measures, epoch: opened.log(measures, step=epoch)
 
 
-@contextmanager
-def _mlflow(run: Path, settings: Mapping[str, Any]) -> Iterator[Log]:
+def _mlflow(stack: ExitStack, run: Path, settings: Mapping[str, Any]) -> Log:
     mlflow = _module("mlflow", "mlflow")
-    with mlflow.start_run(run_name=run.name):
-        mlflow.log_params({key: str(value)[:500] for key, value in settings.items()})
-        yield lambda measures, epoch: mlflow.log_metrics(measures, step=epoch)
+    stack.enter_context(mlflow.start_run(run_name=run.name))
+    mlflow.log_params({key: str(value)[:500] for key, value in settings.items()})
+    return lambda measures, epoch: mlflow.log_metrics(measures, step=epoch)
 
 
 LOGGERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}

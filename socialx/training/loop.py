@@ -1,4 +1,7 @@
-"""Training loop: steps, epochs, validation, ``fit``; the device sums the loss, read every ``log_every_n_steps``."""
+"""The story of a training: resume, plan the steps, then for each epoch train, validate, keep the best, save.
+
+The device sums the loss, which the host reads every ``log_every_n_steps``.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,207 @@ import math
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from socialx.core.environment import MIB, used_bytes
-from socialx.core.errors import Argument, Command, Message, SocialxError, counted, in_short
+from socialx.core.errors import Argument, Command, Message, SocialxError, counted
 from socialx.core.progress import Bar, Epoch, emit, note, work
 from socialx.data.loaders import DeviceLoader, Loader
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import run_metrics
-from socialx.training import checkpoint
+from socialx.settings.schema import TrainerSettings
 from socialx.training.clock import StepClock
 from socialx.training.cuda_graph import Example
 from socialx.training.gpu_usage import MemoryWatch, sample_device
-from socialx.training.learner import Learner
+from socialx.training.learner import Learner, count_steps
 from socialx.training.networks import per_network
+from socialx.training.process_group import ProcessGroup
 from socialx.training.run_folder import EpochRow, RunFolder
+
+FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read early, to show progress
+
+
+@dataclass
+class TrainState:
+    """The progress of ``fit``, saved in a checkpoint together with the learner."""
+
+    epoch: int = 0
+    batch: int = 0
+    loss_sum: float = 0.0  # over the steps of this epoch that were read
+    loss_steps: int = 0
+    best_mae: float = math.inf
+    best_epoch: int = -1
+    interrupted: bool = False
+    shard: int = 0  # windows per shard in the epoch order; 0: a single shard
+    ranks: int = 1  # processes that share a batch
+
+    def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
+        """Raise SocialxError where other processes or fewer batches would change the epoch to continue.
+
+        ranks, batches: processes and batches per epoch now; the saved epoch may not be past ``batches``.  run: last.pt.
+        """
+        if self.ranks != ranks:
+            problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
+            again = Command("train", resume=run.parent, devices=self.ranks)
+            raise SocialxError(run, problem, f"start {self.ranks} processes: {again}")
+        if self.batch > batches:
+            problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
+            raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
+
+    def is_complete(self, trainer: TrainerSettings) -> bool:
+        """Return whether training has all its epochs, or ``patience`` epochs without a better validation MAE."""
+        return self.epoch >= trainer.max_epochs or self.epoch - 1 - self.best_epoch >= trainer.patience
+
+
+def resume_training(learner: Learner, run: RunFolder, batches: int) -> TrainState:
+    """Load last.pt of a run into ``learner`` to train further, and return the progress.
+
+    batches: per epoch now.  Raises SocialxError where training is complete, where the batches cannot continue, and
+    where the metrics file is unreadable, which would fail at the end of the next epoch.
+    """
+    progress = load_progress(learner, run)
+    if progress.is_complete(learner.trainer):
+        early = {"trainer.patience": 2 * learner.trainer.patience}
+        more = early if progress.epoch < learner.trainer.max_epochs else {"trainer.max_epochs": 2 * progress.epoch}
+        longer = Command("train", resume=run.path, **more)
+        raise SocialxError(run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer)
+    progress.refuse_other_batches(run.path / "last.pt", batches, learner.group.world_size)
+    run.rows()
+    return progress
+
+
+def load_progress(learner: Learner, run: RunFolder) -> TrainState:
+    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model."""
+    device = learner.precision.device
+    with run.open_last(device) as content:
+        learner.load_state(content["learner"])
+        set_random_state(content["random"], device, learner.group)
+        progress = TrainState(**{**content["progress"], "interrupted": False})
+    return progress
+
+
+def fit(
+    learner: Learner,
+    train: Loader,
+    validation: Loader,
+    run: RunFolder | None = None,
+    progress: TrainState | None = None,
+) -> TrainState:
+    """Train until the last epoch, or ``patience`` epochs without a better validation MAE; return the progress.
+
+    run: the folder for weights, state and metrics after every epoch, and for the state before the first epoch and after
+    an interruption.  Without a folder the model ends with the best weights.  progress: a loaded state to continue from;
+    the final weights equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may
+    sum in another order.  Several processes stop together: on a CPU after the current step, on CUDA when the loss is
+    read next.
+    """
+    trainer = learner.trainer
+    learner.total_steps = count_steps(trainer, len(train))
+    best: dict[str, Tensor] = {}
+    if progress is None:
+        progress = TrainState(shard=train.shard, ranks=learner.group.world_size)
+        if run:
+            run.write_last(make_checkpoint(learner, progress))
+    left = (trainer.max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
+    writing: Future[None] | None = None
+    watch = MemoryWatch()
+    with catch_signals() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
+        while not progress.is_complete(trainer):
+            speed = _train_epoch(learner, train, progress, bar, interrupt)
+            if speed is None:
+                break
+            bar.advance(0, f"epoch {progress.epoch + 1}/{trainer.max_epochs}  validating")
+            mae = _validate(learner, validation, interrupt)
+            if mae is None:
+                break
+            if is_best := mae < progress.best_mae:
+                progress.best_mae, progress.best_epoch = mae, progress.epoch
+                if not run:
+                    best = {name: tensor.detach().clone() for name, tensor in learner.model.state_dict().items()}
+            row = _end_epoch(learner, progress, mae, speed)
+            if run:
+                if writing:
+                    writing.result()  # raises the error of the previous epoch
+                writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
+            emit(Epoch(trainer.max_epochs, is_best, **asdict(row)))
+            watch.add(learner.precision.device)
+            if learner.group.any_rank(interrupt.requested):
+                break
+    if writing:
+        writing.result()
+    progress.interrupted = not progress.is_complete(trainer)
+    if run:
+        run.write_last(make_checkpoint(learner, progress))
+    elif best:
+        learner.model.load_state_dict(best)
+    return progress
+
+
+@dataclass(frozen=True)
+class EpochSpeed:
+    """How fast the training steps of an epoch were; utilisation: of the GPU in percent, None where unmeasured."""
+
+    windows: int
+    seconds: float
+    utilisation: float | None
+
+
+def _train_epoch(
+    learner: Learner, train: Loader, progress: TrainState, bar: Bar, interrupt: Interrupt
+) -> EpochSpeed | None:
+    """Train from ``progress.batch`` to the end of the epoch; return its speed, or None where interrupted."""
+    learner.model.train()
+    trainer, first = learner.trainer, progress.batch
+    per_batch = train.num_windows / len(train)
+    running = torch.zeros((), device=learner.precision.device)
+    unread, stopped, alone = 0, False, learner.group.world_size == 1
+    on_cpu = learner.precision.device.type == "cpu"
+
+    def read() -> None:
+        nonlocal running, unread
+        if unread:
+            # The only host sync, every log_every_n_steps steps.
+            progress.loss_sum += running.item()
+            progress.loss_steps += unread
+            running, unread = torch.zeros_like(running), 0
+        if not math.isfinite(progress.loss_sum):
+            smaller = f"use a smaller {Argument('trainer.learning_rate')} than {trainer.learning_rate:g}, or "
+            lost = f"the loss is not finite after {learner.steps} steps"
+            remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
+            learner.group.fail(SocialxError("training", lost, remedy))
+
+    def after_step(loss: Tensor, batches: int) -> bool:
+        nonlocal unread, stopped
+        running.add_(loss)
+        unread += 1
+        progress.batch += batches
+        note = None
+        due = learner.steps % trainer.log_every_n_steps == 0 or learner.steps in FIRST_READ
+        stopped = interrupt.requested if alone else (on_cpu or due) and learner.group.any_rank(interrupt.requested)
+        if due or stopped:
+            read()
+            loss_mean = progress.loss_sum / progress.loss_steps
+            note = f"epoch {progress.epoch + 1}/{trainer.max_epochs}  loss {loss_mean:.3f}"
+        bar.advance(batches * per_batch, note)
+        return stopped
+
+    began = time.perf_counter()
+    with sample_device(learner.precision.device) as samples:
+        run_steps(learner, epoch_examples(learner, train, progress.epoch, first), after_step)
+        read()
+    seconds = time.perf_counter() - began
+    return None if stopped else EpochSpeed(round((progress.batch - first) * per_batch), seconds, samples.mean)
 
 
 def epoch_examples(learner: Learner, loader: Loader, number: int, first_batch: int = 0) -> Iterator[Example]:
@@ -53,7 +233,7 @@ def run_steps(
     clock = clock or StepClock()
     while True:
         clock.mark("fetch")
-        group = list(itertools.islice(examples, learner.accumulate_grad_batches))
+        group = list(itertools.islice(examples, learner.trainer.accumulate_grad_batches))
         if not group:
             return
         clock.mark("copy")
@@ -66,53 +246,105 @@ def run_steps(
             return
 
 
-@dataclass
-class TrainState:
-    """The progress of ``fit``, saved in a checkpoint together with the learner."""
-
-    epoch: int = 0
-    batch: int = 0
-    loss_sum: float = 0.0  # over the steps of this epoch that were read
-    loss_steps: int = 0
-    best_mae: float = math.inf
-    best_epoch: int = -1
-    interrupted: bool = False
-    shard: int = 0  # windows per shard in the epoch order; 0: a single shard
-    ranks: int = 1  # processes that share a batch
-
-    @classmethod
-    def from_checkpoint(cls, content: dict[str, Any]) -> TrainState:
-        """Return the progress from ``content``, its dict in a checkpoint.  Raises ValueError for invalid content."""
-        if set(content) != {field.name for field in fields(cls)}:
-            raise ValueError("the progress has other names")
-        counts = ("epoch", "batch", "loss_steps", "shard", "ranks")
-        whole = all(type(content[name]) is int and 0 <= content[name] < 1 << 31 for name in counts)
-        epoch, best = content["epoch"], content["best_epoch"]
-        if not whole or type(best) is not int or not -1 <= best < max(epoch, 1):
-            raise ValueError("the progress lacks an epoch and batch")
-        if not math.isfinite(content["loss_sum"]) or math.isnan(content["best_mae"]):
-            raise ValueError("the progress holds invalid numbers")
-        return cls(**{**content, "interrupted": False})
-
-    def refuse_other_batches(self, run: Path, batches: int, ranks: int) -> None:
-        """Raise SocialxError where other processes or fewer batches would change the epoch to continue.
-
-        ranks, batches: processes and batches per epoch now; the saved epoch may not be past ``batches``.  run: last.pt.
-        """
-        if self.ranks != ranks:
-            problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
-            again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, problem, f"start {self.ranks} processes: {again}")
-        if self.batch > batches:
-            problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
-            raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
-
-    def is_complete(self, max_epochs: int, patience: int) -> bool:
-        """Return whether training has ``max_epochs`` epochs, or ``patience`` epochs without a better validation MAE."""
-        return self.epoch >= max_epochs or self.epoch - 1 - self.best_epoch >= patience
+def _validate(learner: Learner, validation: Loader, interrupt: Interrupt) -> float | None:
+    """Return the validation MAE in the unit of the first target, averaged over networks; None where interrupted."""
+    group = learner.group
+    by_network: dict[str, float] = {}
+    for name, loader in per_network(validation):
+        sums = RunningScores(learner.network.horizon, len(learner.target_weight), learner.precision.device)
+        if not run_metrics(
+            learner.model,
+            loader,
+            learner.precision,
+            sums,
+            name="validate",
+            stop=lambda: group.world_size == 1 and interrupt.requested,  # several processes ask after the pass
+            forecast=learner.forecast,
+        ):
+            return None
+        group.all_reduce(sums.sums)
+        scores = sums.compute()
+        if not all(target.overall.count for target in scores):
+            remedy = f"use a longer file, or another {Argument('data.split_method')}"
+            group.fail(SocialxError(f"validation {name}".strip(), "all windows lack a valid target", remedy))
+        maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
+        by_network[name] = sum(maes) / len(scores)
+    if len(by_network) > 1:
+        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in by_network.items())}")
+    return sum(by_network.values()) / len(by_network)
 
 
-FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read early, to show progress
+def _end_epoch(learner: Learner, progress: TrainState, mae: float, speed: EpochSpeed) -> EpochRow:
+    """Return the metrics of the finished epoch, and reset ``progress`` for the next."""
+    row = EpochRow(
+        epoch=progress.epoch + 1,
+        steps=learner.steps,
+        train_mae=progress.loss_sum / max(1, progress.loss_steps),
+        validation_mae=mae if math.isfinite(mae) else None,
+        windows_per_s=round(speed.windows / speed.seconds, 1),
+        learning_rate=learner.rate(learner.steps - 1),
+        seconds=round(speed.seconds, 3),
+        memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
+        skipped_steps=learner.count_skipped(),
+        gpu_utilisation=None if speed.utilisation is None else round(speed.utilisation, 1),
+    )
+    progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
+    return row
+
+
+def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
+    """Write an epoch's metrics, last.pt (``content``) and, if best, weights, in a thread during the next epoch."""
+    progress = content["progress"]
+    if progress["best_epoch"] == row.epoch - 1:
+        run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
+    run.write_metrics(row)
+    run.write_last(content)
+
+
+def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
+    """Return the content of last.pt in host memory: learner, progress and random states."""
+    random = random_state(learner.precision.device, learner.group)
+    return copy_to_host({"learner": learner.state(), "progress": asdict(progress), "random": random})
+
+
+def copy_to_host(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of ``content`` with every tensor cloned into host memory, safe from later training steps.
+
+    Tensors on a CUDA device arrive in one copy per type, so the host waits for the device once.
+    """
+    leaves, structure = tree_flatten(content)
+    indices_by_type: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor):
+            indices_by_type[leaf.device, leaf.dtype].append(index)
+    with torch.no_grad():
+        for indices in indices_by_type.values():
+            line = torch.cat([leaves[index].reshape(-1) for index in indices]).cpu()
+            for index, part in zip(indices, line.split([leaves[index].numel() for index in indices]), strict=True):
+                leaves[index] = part.view(leaves[index].shape).clone()
+    return tree_unflatten(leaves, structure)
+
+
+def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
+    """Return the random generator states (CPU, and CUDA ``device``) of all processes by rank, for a checkpoint."""
+    cpu = group.all_gather(torch.get_rng_state())
+    if device.type != "cuda":
+        return [{"cpu": state, "cuda": None} for state in cpu]
+    cuda = group.all_gather(torch.cuda.get_rng_state(device))
+    return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
+
+
+def set_random_state(states: list[dict[str, Any]], device: torch.device, group: ProcessGroup) -> None:
+    """Restore this process's random generators from ``states``, the list that ``random_state`` returned.
+
+    A generator that lacks a saved state keeps the seed: on a GPU after training on a CPU, and in additional processes.
+    """
+    if group.rank >= len(states):
+        return
+    state = states[group.rank]
+    torch.set_rng_state(state["cpu"].cpu().clone())
+    if state["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"].cpu(), device)
 
 
 @dataclass
@@ -147,215 +379,3 @@ def catch_signals() -> Iterator[Interrupt]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def fit(
-    learner: Learner,
-    train: Loader,
-    validation: Loader,
-    run: RunFolder | None = None,
-    *,
-    horizon: int,
-    max_epochs: int,
-    patience: int,
-    log_every_n_steps: int = 50,
-    progress: TrainState | None = None,
-) -> TrainState:
-    """Train until ``max_epochs``, or ``patience`` epochs without a better validation MAE; return the progress.
-
-    run: the folder for weights, state and metrics after every epoch, and for the state before the first epoch and after
-    an interruption.  Without a folder the model ends with the best weights.  horizon: lead times to validate.
-    log_every_n_steps: steps between readings of the loss.  progress: a loaded state to continue from; the final weights
-    equal an uninterrupted training, up to rounding on CUDA, where the backward pass of attention may sum in another
-    order.  Several processes stop together: on a CPU after the current step, on CUDA when the loss is read next.
-    """
-    best: dict[str, Tensor] = {}
-    if progress is None:
-        progress = TrainState(shard=train.shard, ranks=learner.group.world_size)
-        if run:
-            save_progress(learner, progress, run)
-    left = (max_epochs - progress.epoch - progress.batch / len(train)) * train.num_windows
-    stopped, watch = False, MemoryWatch()
-    writing: Future[None] | None = None
-    with catch_signals() as interrupt, work("train", left, "windows") as bar, ThreadPoolExecutor(1, "write") as files:
-        while not progress.is_complete(max_epochs, patience) and not stopped:
-            began = time.perf_counter()
-            with sample_device(learner.precision.device) as samples:
-                seen, stopped = _train_epoch(learner, train, progress, log_every_n_steps, max_epochs, bar, interrupt)
-            seconds = time.perf_counter() - began
-            bar.advance(0, f"epoch {progress.epoch + 1}/{max_epochs}  validating")
-            mae = None if stopped else _validate(learner, validation, horizon, interrupt)
-            if mae is None:
-                stopped = True
-                break
-            if mae < progress.best_mae:
-                progress.best_mae, progress.best_epoch = mae, progress.epoch
-                if not run:
-                    best = {name: tensor.detach().clone() for name, tensor in learner.model.state_dict().items()}
-            row = _end_epoch(learner, progress, mae, seen, seconds, samples.mean)
-            if run:
-                if writing:
-                    writing.result()  # raises the error of the previous epoch
-                writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
-            emit(Epoch(max_epochs, progress.best_epoch == progress.epoch - 1, **asdict(row)))
-            watch.add(learner.precision.device)
-            stopped = learner.group.any_rank(interrupt.requested)
-    if writing:
-        writing.result()
-    progress.interrupted = stopped and not progress.is_complete(max_epochs, patience)
-    if run:
-        save_progress(learner, progress, run)
-    elif best:
-        learner.model.load_state_dict(best)
-    return progress
-
-
-def _train_epoch(
-    learner: Learner,
-    train: Loader,
-    progress: TrainState,
-    log_every_n_steps: int,
-    max_epochs: int,
-    bar: Bar,
-    interrupt: Interrupt,
-) -> tuple[int, bool]:
-    """Train from ``progress.batch`` to the end of the epoch; return windows seen and whether it was interrupted.
-
-    log_every_n_steps: steps between readings of the loss.  max_epochs, bar: to show progress.  interrupt: asks to stop.
-    """
-    learner.model.train()
-    first = progress.batch
-    per_batch = train.num_windows / len(train)
-    running = torch.zeros((), device=learner.precision.device)
-    unread, stopped, alone = 0, False, learner.group.world_size == 1
-    on_cpu = learner.precision.device.type == "cpu"
-
-    def read() -> None:
-        nonlocal running, unread
-        if unread:
-            # The only host sync, every log_every_n_steps steps.
-            progress.loss_sum += running.item()
-            progress.loss_steps += unread
-            running, unread = torch.zeros_like(running), 0
-        if not math.isfinite(progress.loss_sum):
-            smaller = f"use a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
-            lost = f"the loss is not finite after {learner.steps} steps"
-            remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
-            learner.group.fail(SocialxError("training", lost, remedy))
-
-    def after_step(loss: Tensor, batches: int) -> bool:
-        nonlocal unread, stopped
-        running.add_(loss)
-        unread += 1
-        progress.batch += batches
-        note = None
-        due = learner.steps % log_every_n_steps == 0 or learner.steps in FIRST_READ
-        stopped = interrupt.requested if alone else (on_cpu or due) and learner.group.any_rank(interrupt.requested)
-        if due or stopped:
-            read()
-            note = f"epoch {progress.epoch + 1}/{max_epochs}  loss {progress.loss_sum / progress.loss_steps:.3f}"
-        bar.advance(batches * per_batch, note)
-        return stopped
-
-    run_steps(learner, epoch_examples(learner, train, progress.epoch, first), after_step)
-    read()
-    return round((progress.batch - first) * per_batch), stopped
-
-
-def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Interrupt) -> float | None:
-    """Return the validation MAE in the unit of the first target, averaged over networks; None where interrupted."""
-    group = learner.group
-    by_network: dict[str, float] = {}
-    for name, loader in per_network(validation):
-        sums = RunningScores(horizon, len(learner.target_weight), learner.precision.device)
-        if not run_metrics(
-            learner.model,
-            loader,
-            learner.precision,
-            sums,
-            name="validate",
-            stop=lambda: group.world_size == 1 and interrupt.requested,  # several processes ask after the pass
-            forecast=learner.forecast,
-        ):
-            return None
-        group.all_reduce(sums.sums)
-        scores = sums.compute()
-        if not all(target.overall.count for target in scores):
-            remedy = f"use a longer file, or another {Argument('data.split_method')}"
-            group.fail(SocialxError(f"validation {name}".strip(), "all windows lack a valid target", remedy))
-        maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
-        by_network[name] = sum(maes) / len(scores)
-    if len(by_network) > 1:
-        note(f"validation MAE: {', '.join(f'{name} {mae:.3f}' for name, mae in by_network.items())}")
-    return sum(by_network.values()) / len(by_network)
-
-
-def _end_epoch(
-    learner: Learner, progress: TrainState, mae: float, windows: int, seconds: float, utilisation: float | None
-) -> EpochRow:
-    """Return the metrics of the finished epoch, and reset ``progress`` for the next; windows, seconds: of training."""
-    row = EpochRow(
-        epoch=progress.epoch + 1,
-        steps=learner.steps,
-        train_mae=progress.loss_sum / max(1, progress.loss_steps),
-        validation_mae=mae if math.isfinite(mae) else None,
-        windows_per_s=round(windows / seconds, 1),
-        learning_rate=learner.rate(learner.steps - 1),
-        seconds=round(seconds, 3),
-        memory_mib=round(used_bytes(learner.precision.device) / MIB, 1),
-        skipped_steps=learner.count_skipped(),
-        gpu_utilisation=None if utilisation is None else round(utilisation, 1),
-    )
-    progress.epoch, progress.batch, progress.loss_sum, progress.loss_steps = progress.epoch + 1, 0, 0.0, 0
-    return row
-
-
-def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None:
-    """Write an epoch's metrics, last.pt (``content``) and, if best, weights, in a thread during the next epoch."""
-    progress = content["progress"]
-    if progress["best_epoch"] == row.epoch - 1:
-        run.write_weights(content["learner"]["model"], row.epoch, progress["best_mae"])
-    run.write_metrics(row)
-    run.write_last(content)
-
-
-def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
-    """Return the content of last.pt in host memory: learner, progress and random states."""
-    random = checkpoint.random_state(learner.precision.device, learner.group)
-    return checkpoint.snapshot({"learner": learner.state(), "progress": asdict(progress), "random": random})
-
-
-def save_progress(learner: Learner, progress: TrainState, run: RunFolder) -> None:
-    """Write learner, progress and random states to last.pt in the run folder, to resume from."""
-    run.write_last(make_checkpoint(learner, progress))
-
-
-def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model."""
-    device = learner.precision.device
-    try:
-        content = run.read_state(device)
-        progress = TrainState.from_checkpoint(content["progress"])
-        learner.load_state(content["learner"])
-        checkpoint.set_random_state(content["random"], device, learner.group)
-    except checkpoint.UNFIT as error:
-        again = f"start again: {Command('train', settings=run.settings)}"
-        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", again) from None
-    return progress
-
-
-def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: int, patience: int) -> TrainState:
-    """Load last.pt of a run into ``learner`` to train further, and return the progress.
-
-    batches: per epoch now.  Raises SocialxError where training is complete by ``max_epochs`` or ``patience``, where the
-    batches cannot continue, and where the metrics file is unreadable, which would fail at the end of the next epoch.
-    """
-    progress = load_progress(learner, run)
-    if progress.is_complete(max_epochs, patience):
-        stopped = progress.epoch < max_epochs
-        more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
-        longer = Command("train", resume=run.path, **more)
-        raise SocialxError(run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer)
-    progress.refuse_other_batches(run.last, batches, learner.group.world_size)
-    run.rows()
-    return progress

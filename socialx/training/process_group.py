@@ -6,7 +6,6 @@ step (learner.py), the same with accumulated batches, with checkpointing and wit
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -94,15 +93,12 @@ class ProcessGroup:
                     dist.broadcast(tensor, 0)
 
     def broadcast_object(self, value: Any) -> Any:
-        """Return the value of rank 0 on every rank; the value must be JSON-serialisable."""
-        if self.world_size == 1:
-            return value
-        text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
-        length = torch.tensor(len(text))
-        self.broadcast([length])
-        text = text if self.is_rank_zero else torch.zeros(int(length), dtype=torch.uint8)
-        self.broadcast([text])
-        return json.loads(bytes(text.tolist()))
+        """Return the value of rank 0 on every rank."""
+        values = [value]
+        if self.world_size > 1:
+            with self._collective():
+                dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensor of every rank in order; all tensors share one shape, on the host."""

@@ -29,25 +29,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Annotated, Any, Self
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
-from torch import Tensor, nn
+from torch import Tensor
 
 from socialx.core import sealed_tensors as sealed
-from socialx.core.disk import atomic_write, check_name, clean_folder, file_lock, file_signature, folder_for, read_text
+from socialx.core.disk import (
+    atomic_write,
+    check_name,
+    check_regular,
+    clean_folder,
+    file_lock,
+    file_signature,
+    folder_for,
+    read_text,
+)
 from socialx.core.environment import environment
-from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, plain
+from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, in_short, plain
 from socialx.core.precision import Precision
 from socialx.core.version import PACKAGE, __version__
 from socialx.data.climatology import DailyStats
-from socialx.dataset import Dataset, combine_checksums
+from socialx.dataset import combine_checksums
 from socialx.files.store.store import Store
-from socialx.scoring.intervals import ConformalIntervals, fit_intervals
+from socialx.scoring.intervals import ConformalIntervals
 from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, network_checksum
 from socialx.settings.file import read_settings
-from socialx.training import checkpoint
 
 FORMAT = 2  # the number in format.txt
 TRAINED = PACKAGE / "trained"  # bundled runs
@@ -62,6 +72,9 @@ LEFT_BY_A_KILL = re.compile(rf"\.({'|'.join(map(re.escape, NAMES))})\..*\.tmp") 
 ANCESTORS = ("trainer.teacher", "trainer.init_from", "data.extra_data")  # settings that name further rows
 TEXT_BYTES = 16 << 20  # limit for text files: 100,000 sensors and 10,000 epochs need less
 CPU = torch.device("cpu")
+ANOTHER = "train again or name another run"
+# What zipfile, pickle and torch raise for other files than last.pt, and torch for the state of another model.
+UNFIT = (OSError, EOFError, RuntimeError, LookupError, TypeError, ValueError, BadZipFile, UnpicklingError)
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
@@ -97,16 +110,6 @@ class RunWeights:
         return sealed.fingerprint(self.state, self.epoch)
 
 
-class RunFile:
-    """A class attribute that gives the path of a file in the run folder, such as ``run.best``."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, run: RunFolder, _: type[RunFolder]) -> Path:
-        return run.path / self.name
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The paths inside a run folder, and methods to write files.  writes: False on all ranks but rank 0."""
@@ -114,17 +117,16 @@ class RunFolder:
     path: Path
     writes: bool = True
 
-    settings = RunFile("settings.yaml")  # all settings of the run
-    metrics = RunFile("metrics.jsonl")  # a line of JSON per epoch
-    best = RunFile("best.safetensors")  # weights of the best epoch
-    intervals = RunFile("intervals.safetensors")  # prediction intervals of these weights
-    climatology = RunFile("climatology.safetensors")  # daily statistics of the training data
-    last = RunFile("last.pt")  # the state to resume from
+    @property
+    def settings(self) -> Path:
+        """settings.yaml, with all settings of the run."""
+        return self.path / "settings.yaml"
 
     @property
     def version(self) -> tuple[object, ...]:
         """A key that changes when the run's files do (another training, a moved link), to notice when to load again."""
-        files = (self.settings, self.best, self.intervals, self.climatology)
+        names = ("settings.yaml", "best.safetensors", "intervals.safetensors", "climatology.safetensors")
+        files = [self.path / name for name in names]
         return self.path.resolve(), *(file_signature(file) for file in files if file.exists())
 
     def write_text(self, name: str, text: str) -> None:
@@ -162,60 +164,53 @@ class RunFolder:
             raise SocialxError(self.path / name, "the content differs from what train writes", NAME_A_RUN)
         return content
 
-    def job(self) -> str:
-        """Return the torchrun job that began this run, or an empty string."""
-        try:
-            return read_text(self.path / "job.txt", TEXT_BYTES).strip()
-        except (OSError, ValueError):
-            return ""
-
-    def write_start(
-        self,
-        settings: str,
-        origin: dict[str, str],
-        precision: Precision,
-        protocol: ScoringProtocol,
-        sensors: tuple[str, ...],
-        job: str = "",
-        fixed: Mapping[str, Any] | None = None,
-        holidays: Path | None = None,
-        climatology: DailyStats | None = None,
-        seen: Sequence[Seen] = (),
-        places: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        """Write the files of a new run that exist before the first epoch, such as settings.yaml and protocol.json.
-
-        settings: YAML text.  origin: source of each setting.  precision: in effect.  protocol: data, split and scaler.
-        sensors: ids in model order.  job: the torchrun job whose restarts may resume the run.  fixed: settings that
-        training fixes, by dotted key.  holidays: the holiday file.  climatology: daily statistics of training data.
-        seen: rows that reach the weights.  places: of each sensor by id.
-        """
+    def write_format(self, job: str) -> None:
+        """Write format.txt of a new run, and the torchrun job whose restarts may resume the run to job.txt."""
         if job:
             self.write_text("job.txt", f"{job}\n")
         self.write_text("format.txt", f"{FORMAT}\n")
+
+    def write_protocol(
+        self,
+        protocol: ScoringProtocol,
+        fixed: Mapping[str, Any],
+        holidays: Path | None,
+        seen: Sequence[Seen],
+        places: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Write protocol.json, and holidays.csv, of a new run.
+
+        fixed: settings that training fixes, by dotted key.  holidays: the holiday file.  seen: rows that reach the
+        weights.  places: of each sensor by id.
+        """
         folders = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
         content = asdict(protocol)
         content |= {"sha256": _seal(content), "settings": fixed, "place": folders, "holidays_file": holidays}
         self.write_json("protocol.json", content | {"seen": [asdict(rows) for rows in seen], "places": places})
         if holidays is not None:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
-        self.write_json("sensors.json", sensors)
-        self._write_settings(settings, origin, [environment(precision)])
-        if climatology is not None and self.writes:
-            sealed.write(self.climatology, *climatology.as_sealed)
 
-    def _write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
+    def write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
+        """Write settings (YAML text), the source of each, and the environment of every start."""
         self.write_text("settings.yaml", settings)
         self.write_json("settings_sources.json", origin)
         self.write_json("environment.json", starts)
 
+    def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
+        """Write settings (YAML), sources and environment of a resumed run; unchanged values keep their first source."""
+        first = self.read_json("settings_sources.json")  # read everything before writing
+        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
+        kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
+        self.write_settings(settings, kept, [*before, environment(precision)])
+
     def rows(self) -> list[EpochRow]:
         """Return the metrics of all finished epochs; an empty list without a metrics file."""
-        if not self.metrics.exists():
+        metrics = self.path / "metrics.jsonl"
+        if not metrics.exists():
             return []
         remedy = "remove the file; training resumes without the earlier rows"
-        with sealed.refuse_unreadable(self.metrics, "the file is unreadable", remedy):
-            check, lines = TypeAdapter(EpochRow), read_text(self.metrics, TEXT_BYTES).splitlines()
+        with sealed.refuse_unreadable(metrics, "the file is unreadable", remedy):
+            check, lines = TypeAdapter(EpochRow), read_text(metrics, TEXT_BYTES).splitlines()
             return [check.validate_json(line, strict=True) for line in lines]
 
     def write_metrics(self, row: EpochRow) -> None:
@@ -223,7 +218,7 @@ class RunFolder:
         if not self.writes:
             return
         rows = [asdict(kept) for kept in (*(old for old in self.rows() if old.epoch < row.epoch), row)]
-        self.write_text(self.metrics.name, "".join(json.dumps(kept) + "\n" for kept in rows))
+        self.write_text("metrics.jsonl", "".join(json.dumps(kept) + "\n" for kept in rows))
         table = io.StringIO()
         written = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
         written.writeheader()
@@ -233,52 +228,56 @@ class RunFolder:
     def write_last(self, content: dict[str, Any]) -> None:
         """Write learner, progress and random states (``content``) to last.pt atomically, to resume from."""
         if self.writes:
-            checkpoint.save(self.last, content)
+            with atomic_write(self.path / "last.pt") as temporary:
+                torch.save(content, temporary)
+
+    @contextmanager
+    def open_last(self, device: torch.device) -> Iterator[dict[str, Any]]:
+        """Yield the content of last.pt, with tensors on ``device``, without running code from the file.
+
+        The file is a zip archive with a CRC per tensor, which torch ignores, so the CRCs are compared first.  Raises
+        SocialxError where the file is unreadable, and where the block cannot use it for another model.
+        """
+        path = self.path / "last.pt"
+        try:
+            check_regular(path)
+            with ZipFile(path) as archive:
+                if damaged := archive.testzip():
+                    raise ValueError(f"the CRC of {damaged} differs")
+            yield torch.load(path, map_location=device, weights_only=True)
+        except torch.OutOfMemoryError:
+            raise
+        except UNFIT as error:
+            raise SocialxError(path, f"the checkpoint is unreadable ({in_short(error, 100)})", ANOTHER) from None
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write the best weights (``state``) to best.safetensors atomically, with their epoch and validation MAE."""
         if self.writes:
             described = {"epoch": str(epoch), "validation_mae": repr(validation_mae), "socialx": __version__}
-            sealed.write(self.best, state, described)
+            sealed.write(self.path / "best.safetensors", state, described)
 
     def write_intervals(self, intervals: ConformalIntervals) -> None:
         """Write prediction intervals to intervals.safetensors atomically."""
-        sealed.write(self.intervals, *intervals.as_sealed)
+        sealed.write(self.path / "intervals.safetensors", *intervals.as_sealed)
+
+    def write_climatology(self, climatology: DailyStats) -> None:
+        """Write daily statistics of the training data to climatology.safetensors atomically."""
+        if self.writes:
+            sealed.write(self.path / "climatology.safetensors", *climatology.as_sealed)
 
     def read_weights(self) -> RunWeights:
         """Return the best weights, else the last, on the host.  Raises SocialxError where missing or invalid."""
-        state: Any
-        if self.best.exists():
-            with sealed.refuse_unreadable(self.best, "the weights are unreadable", checkpoint.ANOTHER):
-                state, described = sealed.read(self.best)
+        best = self.path / "best.safetensors"
+        if best.exists():
+            with sealed.refuse_unreadable(best, "the weights are unreadable", ANOTHER):
+                state, described = sealed.read(best)
                 return RunWeights(state, int(described.get("epoch", "")))
-        if not self.last.exists():
+        if not (self.path / "last.pt").exists():
             remedy = "train the run, or name another one"
             raise SocialxError(self.path, "the run has no weights (no best.safetensors)", remedy)
-        learner = checkpoint.load(self.last, CPU, "learner")["learner"]
-        state = learner.get("model") if isinstance(learner, dict) else None
-        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise SocialxError(self.last, "the weights have no names", checkpoint.ANOTHER)
+        with self.open_last(CPU) as content:
+            state = dict(content["learner"]["model"])
         return RunWeights(state, None)
-
-    def calibrate(
-        self, model: nn.Module, data: Dataset, batch_size: int, device: torch.device, protocol: ScoringProtocol
-    ) -> None:
-        """Measure and write the prediction intervals for the best weights, in float32.
-
-        The model ends with the best weights.  protocol: the protocol of ``data``.
-        """
-        weights = self.read_weights()
-        model.load_state_dict(weights.state)
-        precision = Precision("32-true", device)
-        self.write_intervals(fit_intervals(model, data, batch_size, precision, protocol, weights.fingerprint))
-
-    def read_state(self, device: torch.device) -> dict[str, Any]:
-        """Return the state to resume from, on ``device``: learner, progress and random states.
-
-        Raises SocialxError where last.pt is missing, and a ``checkpoint.UNFIT`` error where its parts are invalid.
-        """
-        return checkpoint.load(self.last, device, "learner", "progress", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,37 +373,31 @@ class TrainedRun(RunFolder):
         span = (protocol.first_time, protocol.last_time, protocol.timezone)
         return Seen(OWN_DATA, protocol.network, protocol.positions, *span), *(Seen(str(name)) for name in names)
 
-    def write_resumption(self, settings: str, origin: dict[str, str], precision: Precision) -> None:
-        """Write settings (YAML), sources and environment of a resumed run; unchanged values keep their first source."""
-        first = self.read_json("settings_sources.json")  # read everything before writing
-        before = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
-        kept = {k: first.get(k, v) if v == str(self.settings) else v for k, v in origin.items()}
-        self._write_settings(settings, kept, [*before, environment(precision)])
-
     def read_intervals(self, weights: str) -> ConformalIntervals:
         """Return the prediction intervals for the weights with this fingerprint, in host memory.
 
         Raises SocialxError where the intervals are missing, damaged or made for other weights.
         """
-        again = Command("calibrate", self.path)
-        if not self.intervals.exists():
+        again, path = Command("calibrate", self.path), self.path / "intervals.safetensors"
+        if not path.exists():
             raise SocialxError(self.path, "the run has no prediction intervals", again)
-        with sealed.refuse_unreadable(self.intervals, "the intervals are unreadable", again):
-            intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
+        with sealed.refuse_unreadable(path, "the intervals are unreadable", again):
+            intervals = ConformalIntervals.from_sealed(*sealed.read(path))
             protocol, trained = intervals.protocol, self.protocol
             if (protocol.horizon, list(protocol.targets)) != (trained.horizon, list(trained.targets)):
                 raise ValueError("the intervals have another horizon or other targets")
         if intervals.weights != weights:
-            raise SocialxError(self.intervals, "the intervals were made for other weights", again)
+            raise SocialxError(path, "the intervals were made for other weights", again)
         return intervals
 
     def read_climatology(self) -> DailyStats | None:
         """Return the daily statistics that the run stores, or None.  Raises SocialxError for a damaged file."""
-        if not self.climatology.exists() or self.sensors is None:
+        path = self.path / "climatology.safetensors"
+        if not path.exists() or self.sensors is None:
             return None
         remedy = "copy the whole run folder again, or train again"
-        with sealed.refuse_unreadable(self.climatology, "the climatology is unreadable", remedy):
-            tensors, described = sealed.read(self.climatology)
+        with sealed.refuse_unreadable(path, "the climatology is unreadable", remedy):
+            tensors, described = sealed.read(path)
             stats = DailyStats.from_sealed({name: part.float().numpy() for name, part in tensors.items()}, described)
             if stats.sums.shape[2] != len(self.sensors):
                 raise ValueError(f"{stats.sums.shape[2]} sensors, and sensors.json has {len(self.sensors)}")
@@ -515,8 +508,8 @@ def open_to_resume(path: Path) -> TrainedRun:
     """Return the run at a path, ready to train further.  Raises SocialxError without last.pt."""
     again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
-    if not folder.last.is_file():  # a run with weights is kept
-        target = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
+    if not (folder.path / "last.pt").is_file():  # a run with weights is kept
+        target = {} if (folder.path / "best.safetensors").exists() else {"trainer.run_dir": path, "overwrite": True}
         start = Command("train", settings=folder.settings, **target)
         raise SocialxError(path, "last.pt is missing", f"start again: {start}")
     _refuse_folders(folder.path, "remove or rename it")
@@ -541,6 +534,7 @@ def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, 
     if path is None:
         unknown = "training restarted after a process had ended, and needs the name of the run folder"
         raise SettingsError("", unknown, f"add {Argument('trainer.run_dir', 'RUN')}")
-    if not job or RunFolder(path).job() != job:
+    begun_by = path / "job.txt"
+    if not job or not begun_by.exists() or read_text(begun_by, TEXT_BYTES).strip() != job:
         return None, False
     return (open_to_resume(path), True) if (path / "last.pt").exists() else (None, True)

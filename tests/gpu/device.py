@@ -17,7 +17,8 @@ from socialx.data.series import Series
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.training.learner import Learner
-from tests.networks import forecaster, speeds
+from socialx.training.process_group import SINGLE
+from tests.networks import forecaster, network, speeds, trainer
 
 CUDA = torch.device("cuda", 0)
 PSEUDO = "tests.pseudo_cuda.device" in sys.modules
@@ -57,6 +58,7 @@ def on_device(part: str = "train", batch_size: int = BATCH, shuffle: bool = True
 
 
 def learner(precision: str = "32-true", dropout: float = 0.1, patch: int = 1, **options: object) -> Learner:
-    choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "total_steps": 60, "gradient_clip_val": 5.0, **options}
+    group = options.pop("group", SINGLE)
+    chosen = trainer(**{"learning_rate": 3e-3, "weight_decay": 1e-3, "gradient_clip_val": 5.0, **options})
     model = forecaster(width=32, dropout=dropout, social=2, patch=patch)
-    return Learner(model, Precision(precision, CUDA), **choices)  # type: ignore[arg-type]
+    return Learner(model, network(), Precision(precision, CUDA), chosen, group)  # type: ignore[arg-type]

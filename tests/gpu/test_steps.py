@@ -148,9 +148,9 @@ def test_auto_is_a_mixed_precision() -> None:
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 def test_a_recorded_run_resumes(tmp_path: Path) -> None:
     def go(made: Learner, epochs: int, progress: TrainState | None = None) -> TrainState:
-        limits = {"horizon": 12, "max_epochs": epochs, "patience": 9}
+        made.trainer = made.trainer.model_copy(update={"max_epochs": epochs})
         run, size = RunFolder(tmp_path / "run"), BATCH // 8
-        return fit(made, on_device("train", size), on_device("validation", size), run, **limits, progress=progress)
+        return fit(made, on_device("train", size), on_device("validation", size), run, progress)
 
     made, resumed = learner(cuda_graph=True), learner(cuda_graph=True)
     go(made, 1)

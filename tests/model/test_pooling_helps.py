@@ -15,7 +15,7 @@ from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.references import NaiveLast
 from socialx.training.learner import Learner
-from tests.networks import CPU, MONDAY, network, scores_of, series
+from tests.networks import CPU, MONDAY, network, scores_of, series, trainer
 
 SENSORS, DELAY, WIDTH = 8, 6, 16
 FP32 = Precision("32-true", CPU)
@@ -48,7 +48,8 @@ def trained_mae(neighbours: geo.Neighbours) -> float:
     social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, gate_radius_km=2.0)), 0.0)]
     model = Forecaster(tokens, encoder, social, 12, network(SENSORS).scaler())
     data = loaders()
-    learner = Learner(model, FP32, learning_rate=5e-3, weight_decay=0.0, total_steps=6 * len(data["train"]))
+    learner = Learner(model, network(SENSORS), FP32, trainer(learning_rate=5e-3))
+    learner.total_steps = 6 * len(data["train"])
     for epoch in range(6):
         for example in data["train"].epoch(epoch):
             learner.step([example])

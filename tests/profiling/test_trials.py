@@ -49,7 +49,10 @@ class Machine:
 
     def tried(self, device: str = "cpu", accumulate: int = 1, **more: Any) -> dict[str, list[Trial]]:
         """The trials of a batch of four windows, by setting."""
-        facts = {"precision": SimpleNamespace(device=torch.device(device)), "accumulate_grad_batches": accumulate}
+        facts = {
+            "precision": SimpleNamespace(device=torch.device(device)),
+            "trainer": SimpleNamespace(accumulate_grad_batches=accumulate),
+        }
         windows = more.pop("windows", None)
         batch = more.pop("batch", None) or example(batch_size=4)
         made = SimpleNamespace(step=self.step, **facts, **{"records": False, "compiles": False, **more})

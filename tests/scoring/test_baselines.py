@@ -30,7 +30,7 @@ from socialx.tasks.build import build
 from socialx.tasks.train import describe_start
 from socialx.training.learner import Learner
 from tests.commands import SMALL, small_file, small_run, socialx, works
-from tests.networks import CPU, batch, example, features, loader, network, scores_of, series, speeds
+from tests.networks import CPU, batch, example, features, loader, network, scores_of, series, speeds, trainer
 
 
 def test_naive_with_and_without_zeros() -> None:
@@ -117,7 +117,8 @@ def test_a_forecast_of_every_target_in_its_own_unit(
 @pytest.mark.parametrize("name", MODELS)
 def test_they_learn(name: str) -> None:
     """On windows that training did not see, against the same weights before."""
-    learner = Learner(made(name), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0.0, total_steps=120)
+    learner = Learner(made(name), network(), Precision("32-true", CPU), trainer(learning_rate=1e-2))
+    learner.total_steps = 120
     unseen = loader(split="validation", batch_size=32)
     before = scores_of(learner.model, unseen).overall.mae
     train = loader(batch_size=32, shuffle=True)

@@ -16,7 +16,7 @@ from socialx.core.batch import Target
 from socialx.scoring.difference import LEAST_DAYS, confidence_interval
 from socialx.scoring.drift import DailyCoverage, Drift
 from socialx.scoring.tables import drift_lines
-from socialx.training.run_folder import RunFolder, open_run
+from socialx.training.run_folder import open_run
 from tests.commands import edited, refused, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 from tests.scoring.test_intervals import made
@@ -154,5 +154,5 @@ def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
     data = api.load_run(run).settings.data.path
     assert "--drift needs a trained run." in refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
     other = Path(shutil.copytree(run, tmp_path / "run"))
-    RunFolder(other).intervals.unlink()
+    (other / "intervals.safetensors").unlink()
     assert "socialx calibrate" in refused("evaluate", other, "--drift", code=1)

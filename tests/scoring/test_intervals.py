@@ -292,7 +292,7 @@ def test_an_interrupted_training_has_no_intervals(trained: Path, tmp_path: Path)
 def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str, says: str, run: Path) -> None:
     folder = RunFolder(run)
     if how == "no file":
-        folder.intervals.unlink()
+        (folder.path / "intervals.safetensors").unlink()
         with pytest.raises(SocialxError, match=r"socialx.calibrate\("):
             api.predict(run, interval=0.9)
     else:

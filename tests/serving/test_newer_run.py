@@ -19,7 +19,6 @@ from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.server import Served
 from socialx.settings.layers import ConfigLayers
-from socialx.training.run_folder import RunFolder
 from tests.commands import small_run
 from tests.serving.test_latest import append
 
@@ -101,7 +100,7 @@ def test_a_run_that_cannot_forecast_changes_nothing(
         bad = small_run(data, tmp_path / "shorter", "--horizon", "6")
     else:
         bad = Path(shutil.copytree(other, tmp_path / "bad"))
-        weights = RunFolder(bad).best
+        weights = bad / "best.safetensors"
         weights.write_bytes(weights.read_bytes()[:1000])
     switch(current, tmp_path / "nowhere" if damage == "gone" else bad)
     for _ in range(2):

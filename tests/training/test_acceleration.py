@@ -24,14 +24,15 @@ from socialx.data.source import Arrays
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import epoch_examples, run_steps
-from socialx.training.process_group import ProcessGroup
+from socialx.training.process_group import SINGLE, ProcessGroup
 from tests.meters import Launches
-from tests.networks import CPU, batch, example, forecaster, speeds
+from tests.networks import CPU, batch, example, forecaster, network, speeds, trainer
 
 
 def learner(precision: str = "32-true", **options: object) -> Learner:
-    choices = {"learning_rate": 1e-2, "weight_decay": 1e-3, "total_steps": 20, "gradient_clip_val": 1.0, **options}
-    return Learner(forecaster(dropout=0.1, social=2), Precision(precision, CPU), **choices)
+    group = options.pop("group", SINGLE)
+    chosen = trainer(**{"learning_rate": 1e-2, "weight_decay": 1e-3, "gradient_clip_val": 1.0, **options})
+    return Learner(forecaster(dropout=0.1, social=2), network(), Precision(precision, CPU), chosen, group)
 
 
 def after(made: Learner, steps: int = 4) -> tuple[list[float], dict[str, Tensor]]:
@@ -219,7 +220,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[Learne
     """A learner whose steps are recorded as on CUDA.  Its rate is a float32: the recorded one is."""
     playback = Playback()
     monkeypatch.setattr("socialx.training.learner.CudaRecorder", lambda: playback)
-    made = learner(learning_rate=1.0, warmup_steps=1024, **options)
+    made = learner(learning_rate=1.0, lr_warmup_steps=1024, **options)
     made.records = True
     made._choose_step()
     return made, playback
@@ -237,7 +238,7 @@ def steps_of(made: Learner, batches: Iterator[TrainingBatch | Selection]) -> lis
 def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, dropout included, wherever batches come from; all modes are recorded.  again: with checkpointing."""
     options = {"precision": precision, "accumulate_grad_batches": 2}
-    plain = learner(learning_rate=1.0, warmup_steps=1024, **options)
+    plain = learner(learning_rate=1.0, lr_warmup_steps=1024, **options)
     (made, playback), loader, own = recorded(monkeypatch, **options), loader_of(mode), loader_of(mode)
     plain.model.encoder.activation_checkpointing = made.model.encoder.activation_checkpointing = again
     for epoch in range(3):
@@ -272,7 +273,7 @@ def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.Mon
         ProcessGroup, "all_reduce", lambda group, tensor: sums.append(playback.playing) or tensor.mul_(2)
     )
     made, playback = recorded(monkeypatch, group=ProcessGroup(0, 2))
-    plain = learner(learning_rate=1.0, warmup_steps=1024, group=ProcessGroup(0, 2))
+    plain = learner(learning_rate=1.0, lr_warmup_steps=1024, group=ProcessGroup(0, 2))
     ends = []
     for each in (plain, made):
         torch.manual_seed(0)
@@ -397,7 +398,7 @@ def test_a_failed_recording_is_told_once_and_spoils_no_other() -> None:
 
 def test_a_graph_without_a_cuda_device_is_said() -> None:
     with pytest.warns(FallbackWarning, match=r"trainer\.cuda_graph is off: the device is cpu, not CUDA\.$"):
-        made = learner(cuda_graph=True)
+        made = learner(cuda_graph="on")
     assert after(made)[0] == after(learner())[0]
 
 
@@ -480,9 +481,7 @@ def test_a_compiled_step_is_the_step() -> None:
     results = []
     for compile in ("off", "default"):
         torch.manual_seed(0)
-        made = Learner(
-            Level(), Precision("32-true", CPU), learning_rate=1e-2, weight_decay=0, total_steps=9, compile=compile
-        )
+        made = Learner(Level(), network(), Precision("32-true", CPU), trainer(learning_rate=1e-2, compile=compile))
         with warnings.catch_warnings():
             warnings.simplefilter("error", FallbackWarning)
             results.append(after(made))

@@ -37,7 +37,7 @@ def states(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         raise _Begun
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("write_text", "write_start"):
+        for name in ("write_text", "write_climatology"):
             patch.setattr(RunFolder, name, kept(name))
         patch.setattr(RunFolder, "write_last", first_save)
         with pytest.raises(_Begun):

@@ -148,7 +148,7 @@ def test_a_logger_that_is_not_installed_is_said_before_training(
 
 
 def test_steps_whose_gradient_is_not_finite_are_left_out_and_counted() -> None:
-    made, batch = learner(Precision("16-mixed", CPU), total_steps=10), example()
+    made, batch = learner(Precision("16-mixed", CPU)), example()
     start = 2.0**16  # at which gradients of this model overflow
     made.grad_scaler = torch.amp.GradScaler("cpu", start)
     for _ in range(8):
@@ -156,7 +156,7 @@ def test_steps_whose_gradient_is_not_finite_are_left_out_and_counted() -> None:
     assert made.steps == 8
     assert 0 < made.count_skipped() < 8
     assert made.grad_scaler.get_scale() == start / 2 ** made.count_skipped()  # which halves it each time
-    assert learner(Precision("32-true", CPU), total_steps=10).count_skipped() == 0
+    assert learner(Precision("32-true", CPU)).count_skipped() == 0
 
 
 def test_steps_left_out_are_printed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

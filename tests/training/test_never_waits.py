@@ -12,7 +12,7 @@ from socialx.scoring.metrics import RunningScores
 from socialx.training.learner import Learner
 from socialx.training.loop import run_steps
 from tests.meters import NeverWaits
-from tests.networks import CPU, example, forecaster, loader
+from tests.networks import CPU, example, forecaster, loader, network, trainer
 
 WAITING: list[Callable[[torch.Tensor], object]] = [
     lambda t: t.item(),
@@ -33,13 +33,9 @@ def test_the_guard_sees_waits(waiting: Callable[[torch.Tensor], object]) -> None
 def test_a_training_step_never_waits(precision: str) -> None:
     made = Learner(
         forecaster(dropout=0.1, social=2),
+        network(),
         Precision(precision, CPU),
-        learning_rate=1e-3,
-        weight_decay=1e-3,
-        total_steps=10,
-        warmup_steps=2,
-        gradient_clip_val=5.0,
-        accumulate_grad_batches=2,
+        trainer(weight_decay=1e-3, lr_warmup_steps=2, gradient_clip_val=5.0, accumulate_grad_batches=2),
     )
     made.step([example()])  # the optimizer and the scaler make their state once
     data = loader(batch_size=100, shuffle=True)  # 404 windows: the last batch is padded

@@ -23,7 +23,7 @@ from socialx.training.learner import Learner
 from socialx.training.loop import TrainState
 from socialx.training.process_group import SINGLE, ProcessGroup, RemoteRankError, group_from_env
 from tests.commands import ROOT, SMALL, small_file, small_run
-from tests.networks import CPU, example, forecaster
+from tests.networks import CPU, example, forecaster, network, trainer
 
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -256,11 +256,11 @@ import torch
 from socialx.core.precision import Precision
 from socialx.training.learner import Learner
 from socialx.training.process_group import SINGLE, init_process_group
-from tests.networks import CPU, example, forecaster
+from tests.networks import CPU, example, forecaster, network, trainer
 
 def step(group, examples):
-    rates = {"learning_rate": 1e-3, "weight_decay": 0.0, "total_steps": 9}
-    made = Learner(forecaster(social=2), Precision("32-true", CPU), **rates, gradient_clip_val=1.0, group=group)
+    chosen = trainer(learning_rate=1e-3, gradient_clip_val=1.0)
+    made = Learner(forecaster(social=2), network(), Precision("32-true", CPU), chosen, group)
     update, gradients = made._update, []
     made._update = lambda: (gradients.extend(p.grad.clone() for p in made.model.parameters()), update())
     return [made.step(examples), *gradients]
@@ -370,8 +370,8 @@ def test_a_step_of_several_processes_sums_once_and_is_the_step(precision: str, m
     monkeypatch.setattr(ProcessGroup, "all_reduce", all_reduce)
     ends = []
     for ranks in (1, 3):
-        group, rates = ProcessGroup(0, ranks), {"learning_rate": 1e-2, "weight_decay": 1e-3, "total_steps": 20}
-        made = Learner(forecaster(social=2), Precision(precision, CPU), **rates, gradient_clip_val=1.0, group=group)
+        chosen = trainer(learning_rate=1e-2, weight_decay=1e-3, gradient_clip_val=1.0)
+        made = Learner(forecaster(social=2), network(), Precision(precision, CPU), chosen, ProcessGroup(0, ranks))
         losses = [made.step([example(seed=seed), example(seed=9)]) for seed in range(4)]
         ends.append(torch.stack(losses))
     assert len(sums) == 4

@@ -13,7 +13,7 @@ import torch
 import socialx
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
-from socialx.tasks.train import load_extra_networks, make_loaders, train_loader
+from socialx.tasks.training_data import load_extra_networks, make_loaders, train_loader
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, works
 

@@ -16,11 +16,11 @@ from socialx.scoring.protocol import Seen
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.opened import open_forecasting
-from socialx.tasks.train import add_teacher_forecasts, train_loader
+from socialx.tasks.training_data import add_teacher_forecasts, train_loader
 from socialx.training.learner import Learner
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
-from tests.networks import CPU, example, forecaster
+from tests.networks import CPU, example, forecaster, network, trainer
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,8 @@ def other(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(data, tmp_path_factory.mktemp("other") / "run", "--seed", "3")
 
 
-def learner(seed: int = 0, **options: object) -> Learner:
-    settings = {"learning_rate": 1e-2, "weight_decay": 0.0, "total_steps": 10, "gradient_clip_val": 0.0}
-    return Learner(forecaster(seed=seed).double(), Precision("32-true", CPU), **settings, **options)
+def learner() -> Learner:
+    return Learner(forecaster().double(), network(), Precision("32-true", CPU), trainer(learning_rate=1e-2))
 
 
 def doubled(seed: int) -> object:
@@ -39,7 +38,8 @@ def doubled(seed: int) -> object:
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
-def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
+def test_the_loss_is_a_mean_of_two_errors(weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socialx.training.learner.TEACHER_WEIGHT", weight)
     teacher = forecaster(seed=5).double()
     group = [doubled(0), doubled(1)]
     forecasts = [teacher(made.batch).detach().half() for made in group]
@@ -47,7 +47,7 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float) -> None:
         made._replace(target=made.target._replace(teacher_forecast=mean))
         for made, mean in zip(group, forecasts, strict=True)
     ]
-    student = learner(teacher_weight=weight)
+    student = learner()
     plain = forecaster(seed=0).double()
     count = sum(int(made.target.valid.sum()) for made in group)
     total = torch.zeros((), dtype=torch.float64)

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,25 +20,19 @@ from socialx.core.precision import Precision
 from socialx.core.progress import Event, Note, Work, subscribe
 from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
-from socialx.training import checkpoint
 from socialx.training.learner import Learner
 from socialx.training.loop import TrainState, catch_signals, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder, lock_new_run
 from tests.commands import small_file, works
 from tests.data_files import refusal
-from tests.networks import CPU, example, forecaster, loader, scores_of
+from tests.networks import CPU, example, forecaster, loader, network, scores_of, trainer
 
 FP32 = Precision("32-true", CPU)
 
 
 def learner(precision: Precision = FP32, dropout: float = 0.0, **options: object) -> Learner:
-    choices: dict[str, object] = {
-        "learning_rate": 3e-3,
-        "weight_decay": 1e-3,
-        "total_steps": 60,
-        "gradient_clip_val": 5.0,
-    }
-    return Learner(forecaster(dropout=dropout, patch=6), precision, **{**choices, **options})
+    choices = {"learning_rate": 3e-3, "weight_decay": 1e-3, "gradient_clip_val": 5.0, "patience": 9, **options}
+    return Learner(forecaster(dropout=dropout, patch=6), network(), precision, trainer(**choices))
 
 
 def weights(model: nn.Module) -> Tensor:
@@ -51,7 +46,7 @@ def windows(made: TrainingBatch, chosen: slice) -> TrainingBatch:
 
 def gradients(made: Learner, examples: list[TrainingBatch]) -> tuple[Tensor, Tensor]:
     """Loss and all gradients of one step on a group, before the optimizer and without clipping."""
-    made.gradient_clip_val = 0.0
+    made.trainer = made.trainer.model_copy(update={"gradient_clip_val": 0.0})
     made.optimizer.zero_grad = lambda set_to_none=True: None
     loss = made.step(examples)
     return loss, torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
@@ -63,28 +58,19 @@ def fresh_run(path: Path, overwrite: bool = False) -> RunFolder:
 
 
 def run_fit(
-    made: Learner, path: Path, epochs: int = 2, progress: TrainState | None = None, **options: object
+    made: Learner, path: Path, epochs: int = 2, progress: TrainState | None = None, train: DeviceLoader | None = None
 ) -> TrainState:
-    train = options.pop("train", None) or loader(batch_size=64, shuffle=True)
+    made.trainer = made.trainer.model_copy(update={"max_epochs": epochs})
     run = RunFolder(path) if progress else fresh_run(path)
-    return fit(
-        made,
-        train,
-        loader(split="validation", batch_size=64),
-        run,
-        horizon=12,
-        max_epochs=epochs,
-        patience=9,
-        progress=progress,
-        **options,
-    )
+    train = train or loader(batch_size=64, shuffle=True)
+    return fit(made, train, loader(split="validation", batch_size=64), run, progress)
 
 
 @pytest.mark.parametrize(
     ("name", "low"), [("16-mixed", torch.float16), ("bf16-mixed", torch.bfloat16), ("32-true", torch.float32)]
 )
 def test_it_learns_in_the_precision_asked_for(name: str, low: torch.dtype) -> None:
-    made, e, seen = learner(Precision(name, CPU), warmup_steps=5), example(), set()
+    made, e, seen = learner(Precision(name, CPU), lr_warmup_steps=5), example(), set()
     made.model.head[0].register_forward_hook(lambda _m, _i, out: seen.add(out.dtype))
     losses = [made.step([e]).item() for _ in range(40)]
     assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
@@ -133,7 +119,9 @@ def test_the_gradient_norm_is_clipped_after_unscaling() -> None:
 
 
 def test_the_schedule_warms_up_and_ends_at_zero() -> None:
-    made = learner(learning_rate=1.0, warmup_steps=10, total_steps=110)
+    made = learner(learning_rate=1.0, lr_warmup_steps=10)
+    assert made.rate(9_999) == 1.0  # until the steps are planned
+    made.total_steps = 110
     rates = [made.rate(step) for step in range(111)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9] == rates[10] == pytest.approx(1.0)
@@ -155,15 +143,16 @@ def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> No
     score = scores_of(model, loader(split="validation", batch_size=64)).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-5)
     assert (run.path / "best.safetensors").is_file()
-    assert run.last.is_file()
+    assert (run.path / "last.pt").is_file()
     assert [row.epoch for row in run.rows()] == [1, 2, 3]
     assert [row.learning_rate for row in run.rows()] == [made.rate(row.steps - 1) for row in run.rows()]
     assert not list(run.path.glob(".*"))
 
 
 def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
-    made, validation = learner(learning_rate=0.1, total_steps=10**6), loader(split="validation", batch_size=64)
-    progress = fit(made, loader(batch_size=64), validation, horizon=12, max_epochs=50, patience=1)
+    made = learner(learning_rate=0.1, max_epochs=50, patience=1)
+    validation = loader(split="validation", batch_size=64)
+    progress = fit(made, loader(batch_size=64), validation)
     assert progress.best_epoch == progress.epoch - 2  # the last epoch was worse
     score = scores_of(made.model, validation).overall.mae
     assert score == pytest.approx(progress.best_mae, rel=1e-6)
@@ -186,7 +175,7 @@ class InterruptedLoader(DeviceLoader):
 @pytest.mark.parametrize("at", [0, 3, 6])
 def test_interrupted_and_resumed_ends_at_the_same_weights(at: int, precision: str, tmp_path: Path) -> None:
     def fresh() -> Learner:
-        made = learner(Precision(precision, CPU), dropout=0.2, total_steps=21)
+        made = learner(Precision(precision, CPU), dropout=0.2)
         torch.manual_seed(4)
         return made
 
@@ -251,27 +240,33 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> N
     assert re.search(r"not finite .*--learning-rate", line)
 
 
+def read_state(run: RunFolder) -> dict[str, Any]:
+    with run.open_last(CPU) as content:
+        return content
+
+
 def test_a_checkpoint_runs_no_code_and_names_its_fault(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return (os.mkdir, (str(tmp_path / "owned"),))
 
-    torch.save({"model": Evil()}, tmp_path / "evil.pt")
-    (tmp_path / "cut.pt").write_bytes((tmp_path / "evil.pt").read_bytes()[:100])
-    (tmp_path / "text.pt").write_text("hello")
-    for name in ("evil.pt", "cut.pt", "text.pt", "missing.pt"):
-        with pytest.raises(SocialxError, match=name) as caught:
-            checkpoint.load(tmp_path / name, CPU)
+    run, last = RunFolder(tmp_path), tmp_path / "last.pt"
+    torch.save({"model": Evil()}, last)
+    evil = last.read_bytes()
+    for content in (evil, evil[:100], b"hello"):
+        last.write_bytes(content)
+        with pytest.raises(SocialxError, match=r"last\.pt: the checkpoint is unreadable") as caught:
+            read_state(run)
         assert str(caught.value).count("\n") <= 1
     assert not (tmp_path / "owned").exists()
 
 
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "last.pt"
-    checkpoint.save(path, {"a": torch.ones(2)})
+    run = RunFolder(tmp_path)
+    run.write_last({"a": torch.ones(2)})
     with pytest.raises(AttributeError):
-        checkpoint.save(path, {"a": lambda: None})
-    assert checkpoint.load(path, CPU)["a"].tolist() == [1, 1]
+        run.write_last({"a": lambda: None})
+    assert read_state(run)["a"].tolist() == [1, 1]
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
 
 
@@ -280,14 +275,14 @@ def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:
     validation.series.ages[:] = OLD
     run = fresh_run(tmp_path / "r")
     with pytest.raises(SocialxError, match="validation: all windows lack a valid target"):
-        fit(learner(), loader(batch_size=64), validation, run, horizon=12, max_epochs=1, patience=2)
+        fit(learner(), loader(batch_size=64), validation, run)
 
 
 def test_a_complete_run_has_nothing_left() -> None:
-    assert TrainState(epoch=3, best_epoch=2).is_complete(3, 9)
-    assert TrainState(epoch=3, best_epoch=0).is_complete(9, 2)
-    assert not TrainState(epoch=3, best_epoch=1).is_complete(9, 2)
-    assert not TrainState().is_complete(1, 1)
+    assert TrainState(epoch=3, best_epoch=2).is_complete(trainer(max_epochs=3, patience=9))
+    assert TrainState(epoch=3, best_epoch=0).is_complete(trainer(max_epochs=9, patience=2))
+    assert not TrainState(epoch=3, best_epoch=1).is_complete(trainer(max_epochs=9, patience=2))
+    assert not TrainState().is_complete(trainer(max_epochs=1, patience=1))
 
 
 def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
@@ -301,7 +296,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     line = refusal(lambda: fresh_run(tmp_path / "run"), task="train")
     assert "holds a run already. Try: add --overwrite" in line
     run = fresh_run(tmp_path / "run", overwrite=True)
-    assert not run.best.exists()
+    assert not (run.path / "best.safetensors").exists()
 
 
 @pytest.mark.parametrize("more", [["--max-epochs", "2"], ["--set", "trainer.max_epochs=2"]], ids=["flag", "set"])

@@ -18,7 +18,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from socialx.tasks.opened import open_forecasting
-from socialx.tasks.train import load_extra_networks, train_loader
+from socialx.tasks.training_data import load_extra_networks, train_loader
 from socialx.training.run_folder import TRAINED, open_run
 from tests.commands import edited, in_kmh, refused, small_file, small_run, works
 

@@ -120,7 +120,7 @@ def _report(scored: ScoredSplit) -> RunReport:
 
 def _ends(scored: ScoredSplit, name: str) -> Ends | None:
     """Return a function for the interval ends around a run's forecasts, or None without intervals."""
-    if name not in scored.opened or not scored.opened[name].run.intervals.exists():
+    if name not in scored.opened or not (scored.opened[name].run.path / "intervals.safetensors").exists():
         return None
     intervals = scored.intervals(name)
     return partial(intervals.apply, level=LEVEL) if intervals.widest_level >= LEVEL else None
