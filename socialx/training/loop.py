@@ -35,7 +35,6 @@ from socialx.training.cuda_graph import Example
 from socialx.training.gpu_usage import MemoryWatch, sample_device
 from socialx.training.learner import Learner, count_steps
 from socialx.training.networks import per_network
-from socialx.training.process_group import ProcessGroup
 from socialx.training.run_folder import EpochRow, RunFolder
 
 FIRST_READ = (1, 2, 5, 10)  # steps after which the loss is read early, to show progress
@@ -91,12 +90,19 @@ def resume_training(learner: Learner, run: RunFolder, batches: int) -> TrainStat
 
 
 def load_progress(learner: Learner, run: RunFolder) -> TrainState:
-    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model."""
-    device = learner.precision.device
+    """Load last.pt into the learner, and return the progress. Raises SocialxError for a file from another model.
+
+    A random generator that lacks a saved state keeps the seed: on a GPU after training on a CPU.
+    """
+    device, rank = learner.precision.device, learner.group.rank
     with run.open_last(device) as content:
         learner.load_state(content["learner"])
-        set_random_state(content["random"], device, learner.group)
         progress = TrainState(**{**content["progress"], "interrupted": False})
+        if rank < len(content["random"]):
+            random = content["random"][rank]
+            torch.set_rng_state(random["cpu"].cpu())
+            if random["cuda"] is not None and device.type == "cuda":
+                torch.cuda.set_rng_state(random["cuda"].cpu(), device)
     return progress
 
 
@@ -302,8 +308,12 @@ def _write_epoch(run: RunFolder, row: EpochRow, content: dict[str, Any]) -> None
 
 
 def make_checkpoint(learner: Learner, progress: TrainState) -> dict[str, Any]:
-    """Return the content of last.pt in host memory: learner, progress and random states."""
-    random = random_state(learner.precision.device, learner.group)
+    """Return the content of last.pt in host memory: learner, progress, and random states by rank."""
+    device, group = learner.precision.device, learner.group
+    random: list[dict[str, Any]] = [{"cpu": state, "cuda": None} for state in group.all_gather(torch.get_rng_state())]
+    if device.type == "cuda":
+        for of_rank, state in zip(random, group.all_gather(torch.cuda.get_rng_state(device)), strict=True):
+            of_rank["cuda"] = state
     return copy_to_host({"learner": learner.state(), "progress": asdict(progress), "random": random})
 
 
@@ -323,28 +333,6 @@ def copy_to_host(content: dict[str, Any]) -> dict[str, Any]:
             for index, part in zip(indices, line.split([leaves[index].numel() for index in indices]), strict=True):
                 leaves[index] = part.view(leaves[index].shape).clone()
     return tree_unflatten(leaves, structure)
-
-
-def random_state(device: torch.device, group: ProcessGroup) -> list[dict[str, Any]]:
-    """Return the random generator states (CPU, and CUDA ``device``) of all processes by rank, for a checkpoint."""
-    cpu = group.all_gather(torch.get_rng_state())
-    if device.type != "cuda":
-        return [{"cpu": state, "cuda": None} for state in cpu]
-    cuda = group.all_gather(torch.cuda.get_rng_state(device))
-    return [{"cpu": one, "cuda": other} for one, other in zip(cpu, cuda, strict=True)]
-
-
-def set_random_state(states: list[dict[str, Any]], device: torch.device, group: ProcessGroup) -> None:
-    """Restore this process's random generators from ``states``, the list that ``random_state`` returned.
-
-    A generator that lacks a saved state keeps the seed: on a GPU after training on a CPU, and in additional processes.
-    """
-    if group.rank >= len(states):
-        return
-    state = states[group.rank]
-    torch.set_rng_state(state["cpu"].cpu().clone())
-    if state["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"].cpu(), device)
 
 
 @dataclass

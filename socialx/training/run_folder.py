@@ -453,7 +453,7 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
             helps = "check permissions and free space"
             raise SocialxError(path, f"the folder cannot be written ({error.strerror})", helps) from None
         stack.enter_context(file_lock(path))
-        files = _run_files(path)
+        files = [file for file in path.iterdir() if file.name in NAMES]
         if files:
             if not overwrite:
                 others = f"add {Argument('overwrite', True)} or {Argument('resume', path)}, or name another "
@@ -467,14 +467,9 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
         yield RunFolder(path)
 
 
-def _run_files(path: Path) -> list[Path]:
-    """Return the entries of a folder that are named like run files."""
-    return [file for file in path.iterdir() if file.name in NAMES]
-
-
 def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """Raise SocialxError where a folder has the name of a run file, which would fail at the end of training."""
-    for file in _run_files(path):
+    for file in (path / name for name in NAMES):
         if file.is_dir() and not file.is_symlink():
             raise SocialxError(file, "a run has a file of this name, and this is a folder", remedy)
 
