@@ -118,8 +118,9 @@ def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
     trainer, data = first.settings.trainer, first.data
     for kind, name in [*(("teacher", name) for name in trainer.teacher), ("start", trainer.init_from)]:
         if name:
-            rows = open_run(Path(name)).seen
-            seen += [replace(span, source=f"the {kind} {name}{_behind(span)}") for span in rows]
+            for span in open_run(Path(name)).seen:
+                behind = "" if span.source == OWN_DATA else f" ({span.source})"
+                seen.append(replace(span, source=f"the {kind} {name}{behind}"))
     if data.windows and len(data.windows.split("test")):
         begin, end = (int(data.store.seconds[rows]) for rows in (data.forecast_rows("test")[0][0], -1))
         for span in seen[1:]:
@@ -137,7 +138,3 @@ def _find_rows(experiment: Experiment, source: str) -> Seen:
     last = int(max(rows.max() for rows in windows if len(rows)))
     times = (data.store.timestamps[0].decode(), data.store.timestamps[last].decode())
     return Seen(source, protocol.network, protocol.positions, *times, protocol.timezone)
-
-
-def _behind(seen: Seen) -> str:
-    return "" if seen.source == OWN_DATA else f" ({seen.source})"

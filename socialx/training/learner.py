@@ -37,10 +37,10 @@ class Learner:
     ) -> None:
         """Move the model to its device, and build optimizer and gradient scaler.
 
-        network: its targets; each target's error is weighted by its standard deviation relative to the first target,
-        because units differ, so one target gives the MAE.  precision: device and number type.  trainer: with the
-        choices for ``compile`` and ``cuda_graph``, because ``auto`` is off here.  Both compute the same step, and warn
-        with a ``FallbackWarning`` where unavailable.  group: the processes that share a batch.
+        network: gives the targets; the error of each is weighted by its standard deviation relative to the first one,
+        because units differ, so one target gives the MAE.  precision: device and number type.  trainer: with a choice
+        for ``compile`` and ``cuda_graph``, because ``auto`` is off here; both compute the same step, and warn with a
+        ``FallbackWarning`` where unavailable.  group: the processes that share a batch.
         """
         self.model, self.network, self.precision = model.to(precision.device), network, precision
         self.trainer, self.group = trainer, group
