@@ -257,14 +257,15 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
     recorded = (trainer.cuda_graph == "on" and not experiment.settings.data.extra_data) or (
         trainer.cuda_graph == "auto" and not cuda_graph_blocker(experiment)
     )
-    compile = choose_compile(experiment, count_steps(trainer, batches))
-    chosen = trainer.model_copy(update={"compile": compile, "cuda_graph": "on" if recorded else "off"})
+    update = {"cuda_graph": "on" if recorded else "off", "compile": choose_compile(experiment, batches)}
+    chosen = trainer.model_copy(update=update)
     return Learner(experiment.model, experiment.data.network, experiment.precision, chosen, group)
 
 
-def choose_compile(experiment: Experiment, steps: int) -> str:
-    """Return the mode of torch.compile; ``trainer.compile: auto`` compiles where ``steps`` steps and the model pay."""
+def choose_compile(experiment: Experiment, batches: int) -> str:
+    """Return the mode of torch.compile; ``trainer.compile: auto`` compiles where number of steps and model pay."""
     model, mode = experiment.settings.model, experiment.settings.trainer.compile
+    steps = count_steps(experiment.settings.trainer, batches)
     pays = steps >= COMPILED_FROM and find_model(model.kind).social and model.backend != "reference"
     return mode if mode != "auto" else "default" if pays and not cuda_graph_blocker(experiment) else "off"
 
@@ -324,7 +325,7 @@ def describe_compute(experiment: Experiment, batches: int = 0) -> str:
         text = f"encoder {backend if settings.model.encoder == 'xlstm' else settings.model.encoder}"
         if settings.trainer.compile == "auto" and 0 < steps < COMPILED_FROM:
             text += f", not compiled (compiling pays from {COMPILED_FROM:,} steps)"
-    if choose_compile(experiment, steps) != "off":
+    if choose_compile(experiment, batches) != "off":
         text += f", compiled ({steps:,} steps)"
     if settings.trainer.cuda_graph == "auto":
         reason = cuda_graph_blocker(experiment)
