@@ -20,7 +20,7 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
+from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
 from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
@@ -33,19 +33,27 @@ Devices = Annotated[
         min=1,
         show_default=False,
         help="processes on this machine, each with a CUDA device of its own (default: 1)",
+        rich_help_panel="Hardware",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else", rich_help_panel="Output")]
 
 
 class _Command(typer.core.TyperCommand):
     """A command whose help groups flags; an unknown flag is refused with a suggestion."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and the flags below their headings."""
-        for heading, records in group_flags(str(self.name), self.get_params(ctx), ctx).items():
+        """Write the arguments, and the flags below their headings; hidden flags are skipped."""
+        lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS)}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                lines["Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Other"].append(
+                    record
+                )
+        for heading in filter(lines.get, lines):
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(lines[heading])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments, and suggest a flag for an unknown flag."""
@@ -85,7 +93,8 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
             if get_origin(extra.annotation) is Annotated:
                 names = [parameter.name for parameter in parameters]
                 index = names.index(after[extra.name]) + 1 if extra.name in after else len(names)
-                parameters.insert(index, extra_parameter(name, extra))
+                parameters.insert(index, extra)
+        parameters = [for_typer(name, parameter) for parameter in parameters]
         parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
 
         def call(typed: dict[str, Any]) -> None:

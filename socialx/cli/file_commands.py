@@ -31,7 +31,7 @@ def convert(
         list[str] | None,  # a path would lose a slash of the URL of a database
         typer.Argument(metavar="FILE...", help="input file, several of the same columns, a folder, or a database"),
     ] = None,
-    data_csv: Annotated[str | None, Help("input file (the same as FILE)", "FILE")] = None,
+    data_csv: Annotated[str | None, Help("input file (the same as FILE)", "FILE", panel="Input format")] = None,
     **arguments: Any,
 ) -> None:
     """Build the HDF5 file that every other command reads.
@@ -143,7 +143,7 @@ def inspect(
     path: Path,
     as_json: Json = False,
     fail_unless: Annotated[
-        str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
+        str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS", panel="Fail if")
     ] = None,
     **arguments: Any,
 ) -> None:

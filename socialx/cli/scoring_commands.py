@@ -20,8 +20,10 @@ from socialx.settings.layers import ConfigLayers
 def evaluate(
     layers: ConfigLayers,
     runs: Sequence[Path] = (),
-    fail_above: Annotated[str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
-    save_scores: Annotated[Path | None, Help("also write the scores here", "FILE")] = None,
+    fail_above: Annotated[
+        str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS", panel="Fail if")
+    ] = None,
+    save_scores: Annotated[Path | None, Help("also write the scores here", "FILE", panel="Output")] = None,
     save_forecasts: Path | None = None,
     overwrite: bool = False,
     as_json: Json = False,
@@ -124,6 +126,7 @@ def report(
             metavar="FILE",
             help="the page; an older one is replaced (default: report.html)",
             show_default=False,
+            rich_help_panel="Output",
         ),
     ] = Path("report.html"),
     card: str | None = None,
@@ -154,10 +157,13 @@ def predict(
     layers: ConfigLayers,
     run: Path,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5", rich_help_panel="Output"
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, Help("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
+        Path | None, Help("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE", panel="Output")
     ] = None,
     meta_csv: Path | None = None,
     overwrite: Annotated[bool, OVERWRITE] = False,

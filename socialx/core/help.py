@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Help:
-    """Help text in a line (help), and what stands for the value in the command's help (metavar).
+    """Help text in a line (help), what stands for the value in the command's help (metavar), and the heading (panel).
 
     A task's parameter ``Annotated[type, Help(...)]`` is an argument or a flag for the command, which reads the
     signature as source: a help there is made from literals, or stands below.
@@ -20,14 +20,16 @@ class Help:
 
     help: str
     metavar: str = ""
+    _: KW_ONLY
+    panel: str = "Other"
 
 
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
-SPLIT = Help("which windows", "train|validation|test|all")
-START = Help("score only forecasts that begin here or later", "TIME")
-END = Help("and end here or before; a date is its 00:00", "TIME")
-INTERVAL = Help("add prediction intervals of this level, such as 0.9", "X")
-OVERWRITE = Help("replace an existing output")
+SPLIT = Help("which windows", "train|validation|test|all", panel="Windows")
+START = Help("score only forecasts that begin here or later", "TIME", panel="Windows")
+END = Help("and end here or before; a date is its 00:00", "TIME", panel="Windows")
+INTERVAL = Help("add prediction intervals of this level, such as 0.9", "X", panel="Output")
+OVERWRITE = Help("replace an existing output", panel="Output")
 
 
 def with_help(function: Function) -> Function:

@@ -76,12 +76,12 @@ def convert(
     kind: Annotated[str, Help("the data set, its format, or auto for both", "auto|metr-la|pems-bay|FORMAT")],
     data: str | Path | Sequence[str | Path] | Frame,
     output: Annotated[
-        str | Path | None, Help("output file; with auto, omit it to only identify the input", "FILE")
+        str | Path | None, Help("output file; with auto, omit it to only identify the input", "FILE", panel="Output")
     ] = None,
     *,
-    validate: Annotated[bool, Help("check the written file, exit 3 if it fails")] = False,
+    validate: Annotated[bool, Help("check the written file, exit 3 if it fails", panel="Fail if")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
-    dry_run: Annotated[bool, Help("describe a table, and write nothing")] = False,
+    dry_run: Annotated[bool, Help("describe a table, and write nothing", panel="Output")] = False,
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
@@ -228,18 +228,24 @@ def append(
 def backfill(
     paths: Annotated[str | Path | Sequence[str | Path], Help("HDF5 files, or folders of them", "FILE...")],
     meta_csv: Annotated[
-        str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")
+        str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE", panel="Sensors")
     ] = None,
     *,
-    rewrite: Annotated[bool, Help("rewrite files of the two oldest layouts")] = False,
-    without_positions: Annotated[bool, Help("complete files of sensors without a position too")] = False,
-    units: Annotated[str | None, Help("unit of the speeds, where a file lacks it", "mph|km/h")] = None,
-    timezone: Annotated[
-        str | None, Help("time zone of the times, where a file lacks it, such as Europe/Paris", "ZONE")
+    rewrite: Annotated[bool, Help("rewrite files of the two oldest layouts", panel="Output")] = False,
+    without_positions: Annotated[
+        bool, Help("complete files of sensors without a position too", panel="Sensors")
+    ] = False,
+    units: Annotated[
+        str | None, Help("unit of the speeds, where a file lacks it", "mph|km/h", panel="Input format")
     ] = None,
-    local_zone: Annotated[str | None, Help("by whose clock people live, where the times are in UTC", "ZONE")] = None,
-    backup: Annotated[bool, Help("keep the old file as FILE.bak")] = False,
-    dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
+    timezone: Annotated[
+        str | None, Help("time zone of the times, where a file lacks it, such as Europe/Paris", "ZONE", panel="Times")
+    ] = None,
+    local_zone: Annotated[
+        str | None, Help("by whose clock people live, where the times are in UTC", "ZONE", panel="Times")
+    ] = None,
+    backup: Annotated[bool, Help("keep the old file as FILE.bak", panel="Output")] = False,
+    dry_run: Annotated[bool, Help("print the plan and change nothing", panel="Output")] = False,
     progress: Callback | None = None,
 ) -> list[older.Completion]:
     """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
@@ -338,9 +344,9 @@ def inspect(
     *,
     fail_unless: str = "",
     plot: Annotated[
-        str | Path | None, Help("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE")
+        str | Path | None, Help("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE", panel="Output")
     ] = None,
-    geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE")] = None,
+    geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE", panel="Output")] = None,
     progress: Callback | None = None,
 ) -> Inspection:
     """Report the kind and content of a file: time axis, missing values, dead sensors, positions, checks.
@@ -378,7 +384,7 @@ def inspect(
 @with_help
 def download(
     dataset: Annotated[str, Help("which data set", "metr-la|pems-bay")],
-    folder: Annotated[str | Path, Help("where the files go", "FOLDER")] = "data",
+    folder: Annotated[str | Path, Help("where the files go", "FOLDER", panel="Output")] = "data",
     *,
     mirror: Annotated[
         str | None, Help("address of a folder that holds the files, in place of the published one", "ADDRESS")

@@ -48,25 +48,35 @@ def evaluate(
     ] = (),
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
+    baselines: Annotated[
+        bool, Help("also score naive and the historical average, and list published results", panel="Scores")
+    ] = False,
     climatology_days: Annotated[
         int | str | Sequence[int | str],
-        Help("also score runs with N days in the climatology, or with the training days (train)", "N,N"),
+        Help(
+            "also score runs with N days in the climatology, or with the training days (train)", "N,N", panel="Scores"
+        ),
     ] = (),
     silent: Annotated[
-        float | str | Sequence[float], Help("also score runs while these shares of the sensors are silent", "X,X")
+        float | str | Sequence[float],
+        Help("also score runs while these shares of the sensors are silent", "X,X", panel="Scores"),
     ] = (),
-    intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
+    intervals: Annotated[
+        bool, Help("also say how often the prediction intervals of runs hold", panel="Scores")
+    ] = False,
     by: Annotated[
-        str | Sequence[str], Help("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
+        str | Sequence[str],
+        Help("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT", panel="Scores"),
     ] = (),
-    compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval")] = False,
-    drift: Annotated[bool, Help("also say whether runs are as good as their calibration promised, by day")] = False,
+    compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval", panel="Scores")] = False,
+    drift: Annotated[
+        bool, Help("also say whether runs are as good as their calibration promised, by day", panel="Scores")
+    ] = False,
     protocols: Annotated[bool, Help("also the MAE under each rule that publications use")] = False,
     save_forecasts: Annotated[
-        str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")
+        str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE", panel="Output")
     ] = None,
-    overwrite: Annotated[bool, Help("replace existing files")] = False,
+    overwrite: Annotated[bool, Help("replace existing files", panel="Output")] = False,
     split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,

@@ -39,10 +39,11 @@ def explain(
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
     plot: Annotated[
-        str | Path | None, Help("draw it, with a map of the attention weights, .png, .svg or .pdf", "FILE")
+        str | Path | None,
+        Help("draw it, with a map of the attention weights, .png, .svg or .pdf", "FILE", panel="Output"),
     ] = None,
     geojson: Annotated[
-        str | Path | None, Help("write the sensors and lines to their neighbours for a map", "FILE")
+        str | Path | None, Help("write the sensors and lines to their neighbours for a map", "FILE", panel="Output")
     ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,

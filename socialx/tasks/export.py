@@ -66,7 +66,9 @@ def export(
     run: Annotated[str | Path | Run, RUN],
     output: Annotated[str | Path, Help("a .pt2, .onnx or .safetensors file", "OUTPUT")],
     *,
-    format: Annotated[str | None, Help("its format; not set: that of its suffix", "torch|onnx|safetensors")] = None,
+    format: Annotated[
+        str | None, Help("its format; not set: that of its suffix", "torch|onnx|safetensors", panel="Output")
+    ] = None,
     overwrite: Annotated[bool, OVERWRITE] = False,
     data: str | Path | Mapping[str, Any] | None = None,
     settings: Settings | ConfigLayers | None = None,

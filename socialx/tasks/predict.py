@@ -51,26 +51,44 @@ def predict(
     run: Annotated[str | Path | Run, RUN],
     data: Data = None,
     *,
-    at: Annotated[Time | None, Help("time of the last row to read; not set: the last row", "TIME")] = None,
-    start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME")] = None,
-    end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME")] = None,
-    every: Annotated[str | timedelta | None, Help("time between two: 15min; not set: the horizon", "TIME")] = None,
-    sensors: Annotated[str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID")] = None,
+    at: Annotated[
+        Time | None, Help("time of the last row to read; not set: the last row", "TIME", panel="Times")
+    ] = None,
+    start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME", panel="Times")] = None,
+    end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME", panel="Times")] = None,
+    every: Annotated[
+        str | timedelta | None, Help("time between two: 15min; not set: the horizon", "TIME", panel="Times")
+    ] = None,
+    sensors: Annotated[
+        str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID", panel="Sensors")
+    ] = None,
     interval: Annotated[float | None, INTERVAL] = None,
-    meta_csv: Annotated[str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE")] = None,
-    units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h")] = None,
-    timezone: Annotated[str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE")] = None,
+    meta_csv: Annotated[
+        str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE", panel="Input format")
+    ] = None,
+    units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h", panel="Input format")] = None,
+    timezone: Annotated[
+        str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE", panel="Input format")
+    ] = None,
     missing: Annotated[
-        float | str | Sequence[float] | None, Help("of a table: numbers that stand for no reading, or none", "X,X")
+        float | str | Sequence[float] | None,
+        Help("of a table: numbers that stand for no reading, or none", "X,X", panel="Input format"),
     ] = None,
     resample: Annotated[
-        str | timedelta | None, Help("of a table: average finer rows to steps of this length", "TIME")
+        str | timedelta | None,
+        Help("of a table: average finer rows to steps of this length", "TIME", panel="Input format"),
     ] = None,
-    table: Annotated[str | Path | None, Help("of a table: what it holds, in YAML", "SPEC")] = None,
-    time_column: Annotated[Sequence[str], Help("of a table: the column of times", "NAME")] = (),
-    sensor_column: Annotated[Sequence[str], Help("of a table: the column of sensors", "NAME")] = (),
-    channel: Annotated[str | None, Help("of a table: the column of readings", "NAME")] = None,
-    quantity: Annotated[str | None, Help("of a table: what the readings are, such as speed", "NAME")] = None,
+    table: Annotated[
+        str | Path | None, Help("of a table: what it holds, in YAML", "SPEC", panel="Input format")
+    ] = None,
+    time_column: Annotated[Sequence[str], Help("of a table: the column of times", "NAME", panel="Input format")] = (),
+    sensor_column: Annotated[
+        Sequence[str], Help("of a table: the column of sensors", "NAME", panel="Input format")
+    ] = (),
+    channel: Annotated[str | None, Help("of a table: the column of readings", "NAME", panel="Input format")] = None,
+    quantity: Annotated[
+        str | None, Help("of a table: what the readings are, such as speed", "NAME", panel="Input format")
+    ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],

@@ -107,7 +107,7 @@ def train(
     settings: Settings | ConfigLayers | None = None,
     preset: str | None = None,
     resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
-    overwrite: Annotated[bool, Help("replace a run in the run folder")] = False,
+    overwrite: Annotated[bool, Help("replace a run in the run folder", panel="Output")] = False,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Run:

@@ -42,7 +42,9 @@ def report(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     output: str | Path | None = None,
-    card: Annotated[str | None, Help("also write README.md into RUN, a model card: mit, unknown", "LICENCE")] = None,
+    card: Annotated[
+        str | None, Help("also write README.md into RUN, a model card: mit, unknown", "LICENCE", panel="Output")
+    ] = None,
     split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
