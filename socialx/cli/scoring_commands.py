@@ -198,7 +198,7 @@ def predict(
         print_json(forecast.as_dict())
     elif output is None:
         shown = forecast.sensors if "sensors" in arguments else forecast.largest_changes(SHOWN)
-        print_forecast(forecast.headline(), forecast.panels(shown), forecast.step_minutes)
+        print_forecast(forecast, shown)
         if rest := len(forecast.sensors) - len(shown):
             typer.echo(f"{rest} more sensors are not shown; --output FILE.csv writes all of them")
     else:

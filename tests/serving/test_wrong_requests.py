@@ -121,8 +121,8 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     first = next(iter(hour["readings"]))
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
-    issue = posted.read_issue(experiment, "application/json", body)
-    assert issue.context.has_reported(issue.batch).tolist() == [[True, False, False, False]]
+    lookback = posted.read_issue(experiment, "application/json", body)
+    assert lookback.issue.context.has_reported(lookback.batch).tolist() == [[True, False, False, False]]
 
 
 # --- bodies without an end ------------------------------------------------------------------------------------------
