@@ -74,9 +74,11 @@ def _parse_arg(arg: ast.arg, default: ast.expr | None, is_argument: bool = False
     match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
-        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call() as call])):
+        case ast.Subscript(
+            value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call(func=ast.Name(id=name)) as call])
+        ):
             named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-            option = Help(*map(ast.literal_eval, call.args), **named)
+            option = getattr(task_help, name)(*map(ast.literal_eval, call.args), **named)
         case _:
             return []
     names = {node.id for node in ast.walk(hint) if isinstance(node, ast.Name)}

@@ -24,6 +24,11 @@ class Help:
     panel: str = "Other"
 
 
+def table_help(help: str, metavar: str) -> Help:
+    """Return help for an argument that describes a table for a task that takes one in place of a file."""
+    return Help(f"of a table: {help}", metavar, panel="Input format")
+
+
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
 SPLIT = Help("which windows", "train|validation|test|all", panel="Windows")
 START = Help("score only forecasts that begin here or later", "TIME", panel="Windows")

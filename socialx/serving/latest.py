@@ -23,6 +23,7 @@ from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S
 from socialx.forecast.forecast import Forecast, Observed
+from socialx.scoring.adaptation import free_flow_speeds
 from socialx.scoring.drift import LEVEL
 from socialx.serving.worker import Lookback
 from socialx.tasks.build import Experiment
@@ -168,6 +169,66 @@ class Latest:
             self.reason = ""
         except (SocialxError, OSError) as error:
             self.reason = error_text(error)
+
+
+@dataclass(eq=False)
+class Served:
+    """A run in service: a trained model for a data file, and answers from this file.
+
+    run: its name in answers. band: prediction intervals for every answer. latest: answers from the data file, if the
+    file has a lookback. free_flow: free-flow speed per sensor in the first data file, float32 [N]; only for speeds.
+    """
+
+    experiment: Experiment
+    run: str
+    band: Band | None = None
+    latest: Latest | None = None
+    free_flow: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Take the model out of training."""
+        self.experiment.model.eval()
+
+    def infer(self, batch: Batch) -> np.ndarray:
+        """Return the model output float32 [B,P,N,G] for a batch."""
+        return self.experiment.precision.infer(self.experiment.model, batch)
+
+    @property
+    def present(self) -> Experiment:
+        """The experiment with the data file as it was last read."""
+        return self.experiment if self.latest is None else self.latest.experiment
+
+    def forecast_from_data(self) -> None:
+        """Forecast from the data file for /forecast/latest, at once."""
+        latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
+        issued = latest.read()
+        latest.keep(issued, [self.infer(lookback.batch) for lookback in issued])
+        self.latest = latest
+        if "speed" in self.experiment.data.targets[0]:
+            self.free_flow = free_flow_speeds(latest.experiment.data)[:, 0]
+
+    def network(self) -> dict[str, Any]:
+        """Return the content of /sensors: sensors with locations and free-flow speeds, sizes and units."""
+        data = self.experiment.data
+        store, sensors = data.store, data.sensors
+        degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
+        places = [place if np.isfinite(place).all() else (None, None) for place in degrees.tolist()]
+        free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
+        return {
+            "run": self.run,
+            "dataset": store.dataset_name,
+            "timezone": store.timezone,
+            "local_zone": store.local_zone,
+            "feature": data.targets[0],
+            "unit": store.unit,
+            "step_minutes": store.step_minutes,
+            "lookback": data.lookback,
+            "horizon": data.horizon,
+            "sensors": [
+                {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
+                for vdid, (lat, lon), speed in zip(sensors.ids, places, free, strict=True)
+            ],
+        }
 
 
 def error_text(error: SocialxError | OSError) -> str:

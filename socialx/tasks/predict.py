@@ -15,7 +15,7 @@ import numpy as np
 
 from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
-from socialx.core.help import INTERVAL, RUN, Help, with_help
+from socialx.core.help import INTERVAL, RUN, Help, table_help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
@@ -140,32 +140,20 @@ def predict(
         str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID", panel="Sensors")
     ] = None,
     interval: Annotated[float | None, INTERVAL] = None,
-    meta_csv: Annotated[
-        str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE", panel="Input format")
-    ] = None,
-    units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h", panel="Input format")] = None,
-    timezone: Annotated[
-        str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE", panel="Input format")
-    ] = None,
+    meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
+    units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
+    timezone: Annotated[str | None, table_help("its time zone, such as Europe/Paris", "ZONE")] = None,
     missing: Annotated[
-        float | str | Sequence[float] | None,
-        Help("of a table: numbers that stand for no reading, or none", "X,X", panel="Input format"),
+        float | str | Sequence[float] | None, table_help("numbers that stand for no reading, or none", "X,X")
     ] = None,
     resample: Annotated[
-        str | timedelta | None,
-        Help("of a table: average finer rows to steps of this length", "TIME", panel="Input format"),
+        str | timedelta | None, table_help("average finer rows to steps of this length", "TIME")
     ] = None,
-    table: Annotated[
-        str | Path | None, Help("of a table: what it holds, in YAML", "SPEC", panel="Input format")
-    ] = None,
-    time_column: Annotated[Sequence[str], Help("of a table: the column of times", "NAME", panel="Input format")] = (),
-    sensor_column: Annotated[
-        Sequence[str], Help("of a table: the column of sensors", "NAME", panel="Input format")
-    ] = (),
-    channel: Annotated[str | None, Help("of a table: the column of readings", "NAME", panel="Input format")] = None,
-    quantity: Annotated[
-        str | None, Help("of a table: what the readings are, such as speed", "NAME", panel="Input format")
-    ] = None,
+    table: Annotated[str | Path | None, table_help("what it holds, in YAML", "SPEC")] = None,
+    time_column: Annotated[Sequence[str], table_help("the column of times", "NAME")] = (),
+    sensor_column: Annotated[Sequence[str], table_help("the column of sensors", "NAME")] = (),
+    channel: Annotated[str | None, table_help("the column of readings", "NAME")] = None,
+    quantity: Annotated[str | None, table_help("what the readings are, such as speed", "NAME")] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
