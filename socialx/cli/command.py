@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, get_origin
 
@@ -85,44 +85,40 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
     which have a Help or a Typer annotation.  after: for an own option, the parameter before it in the help; by default
     the last one before the settings.
     """
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function, eval_str=True).parameters
-        parameters = task_parameters(name)
-        for extra in signature.values():
-            if get_origin(extra.annotation) is Annotated:
-                names = [parameter.name for parameter in parameters]
-                index = names.index(after[extra.name]) + 1 if extra.name in after else len(names)
-                parameters.insert(index, extra)
-        parameters = [for_typer(name, parameter) for parameter in parameters]
-        parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
-
-        def call(typed: dict[str, Any]) -> None:
-            layers = {"layers": take_layers(name, typed)} if "layers" in signature else {}
-            function(**layers, **{key: value for key, value in typed.items() if value is not None})
-
-        def run(**typed: Any) -> None:
-            verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
-            VERBOSITY.set(1 + verbose - quiet)
-            with with_own_model(typed):
-                _run(name, functools.partial(call, typed))
-
-        functools.update_wrapper(run, function)
-        del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-        run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
-        return app.command(name, cls=_Command)(run)
-
-    return decorate
+    return functools.partial(_register, name, after)
 
 
-def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; print user errors, and set exit codes."""
+def _register(name: str, after: Mapping[str, str], function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function, with the signature that Typer reads."""
+    signature = inspect.signature(function, eval_str=True).parameters
+    parameters = task_parameters(name)
+    for extra in signature.values():
+        if get_origin(extra.annotation) is Annotated:
+            names = [parameter.name for parameter in parameters]
+            parameters.insert(names.index(after[extra.name]) + 1 if extra.name in after else len(names), extra)
+    parameters = [for_typer(name, parameter) for parameter in parameters]
+    parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
+
+    def run(**typed: Any) -> None:
+        verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
+        VERBOSITY.set(1 + verbose - quiet)
+        with with_own_model(typed):
+            _run(name, function, typed)
+
+    run.__module__, run.__name__ = function.__module__, function.__name__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
+    return app.command(name, cls=_Command)(run)
+
+
+def _run(name: str, function: Callable[..., None], typed: dict[str, Any]) -> None:
+    """Call the function of a command with the typed values; print user errors, and set exit codes."""
     try:
         with _fallbacks_as_notes(name):
-            function()
+            layers = {"layers": take_layers(name, typed)} if "set_" in typed else {}
+            function(**layers, **{key: value for key, value in typed.items() if value is not None})
     except (SocialxError, RuntimeError, MemoryError) as error:
         user_error = error if isinstance(error, SocialxError) else _as_user_error(error)
         if user_error is None:

@@ -116,8 +116,8 @@ def examine(store: Store) -> Report:
 
 
 def examine_readings(store: Store) -> Report:
-    """Report on the readings of an open file alone, with what the checks of impossible readings need."""
-    return Report(_about(store) | _readings(store) | _suspect_values(store))
+    """Report on suspect readings of an open file alone, for the checks of impossible readings and of zeros."""
+    return Report(_about(store) | _suspect_values(store))
 
 
 def _about(store: Store) -> dict[str, Any]:
@@ -212,16 +212,14 @@ def _clock(store: Store) -> dict[str, Any]:
 
 
 def _readings(store: Store) -> dict[str, Any]:
-    """Return missing shares, overall and by sensor, statistics of all observations, and counts of impossible speeds."""
+    """Return missing shares, overall and by sensor, and statistics of all observations."""
     ids, readings = store.sensors.ids, store.values[store.valid]
     observed = store.valid.sum(axis=0)
     missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
-    fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {  # numbers are None if all values are missing
         "missing_share": float(1.0 - store.valid.mean()),
-        "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
         "worst_sensors": {ids[sensor]: float(missing[sensor]) for sensor in worst},
@@ -229,14 +227,14 @@ def _readings(store: Store) -> dict[str, Any]:
         "lowest": float(readings.min()) if len(readings) else None,
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
-        "highest": float(readings.max()) if len(readings) else None,
-        "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
-        "fast_sensors": [ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
     }
 
 
 def _suspect_values(store: Store) -> dict[str, Any]:
-    """Return numbers that may be missing-value codes: below 0, or frequent and far from all other numbers."""
+    """Return counts of impossible speeds, and numbers that may be missing-value codes.
+
+    A code is below 0, or frequent and far from all other numbers.
+    """
     below: Counter[float] = Counter()
     ends: Counter[float] = Counter()  # each sensor's largest and smallest numbers, with counts
     odd: dict[str, float] = {}
@@ -264,7 +262,12 @@ def _suspect_values(store: Store) -> dict[str, Any]:
             entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
     with open_hdf5(store.path, ADVICE) as file:
         codes = read_codes(store.path, file)
+    fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {
+        "zero_share": float((store.values == 0).mean()),
+        "highest": float(store.values.max(where=store.valid, initial=-np.inf)) if store.valid.any() else None,
+        "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
+        "fast_sensors": [store.sensors.ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
         "missing_codes": codes,  # further missing-value codes in the original; NaN in the file
         "negative_readings": below.total(),
         "most_negative": below.most_common(1)[0][0] if below else None,  # the most frequent negative number

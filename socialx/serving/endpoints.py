@@ -285,19 +285,19 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     missing: Refusals = {status: {"model": Refusal} for status in (401, 404)}
 
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
-    async def forecast_latest(short: bool = False) -> Response:
+    async def latest(short: bool = False) -> Response:
         """Return the forecast after the last row of the server's data file; short: in tenths, and without intervals."""
-        if (latest := service.served.latest) is None:
+        if (answers := service.served.latest) is None:
             raise HTTPException(404, "the file of this server has no lookback to forecast from")
-        return _json(latest.short if short else latest.answer)
+        return _json(answers.short if short else answers.answer)
 
     @app.get("/curve", response_model=CurveAnswer, responses=missing)
     async def curve(sensor: str) -> Response:
         """Return observations around the latest forecast, climatology and the forecast before, for a sensor by id."""
-        ids, latest = service.served.experiment.data.sensors.ids, service.served.latest
-        if latest is None or latest.curves is None or sensor not in ids:
+        ids, answers = service.served.experiment.data.sensors.ids, service.served.latest
+        if answers is None or answers.curves is None or sensor not in ids:
             raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
-        return _json(latest.curves.curve(sensor, ids.index(sensor)))
+        return _json(answers.curves.curve(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:

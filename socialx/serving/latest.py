@@ -212,7 +212,7 @@ class Served:
         data = self.experiment.data
         store, sensors = data.store, data.sensors
         degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
-        places = [place if np.isfinite(place).all() else (None, None) for place in degrees.tolist()]
+        places = [pair if np.isfinite(pair).all() else (None, None) for pair in degrees.tolist()]
         free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
         return {
             "run": self.run,
