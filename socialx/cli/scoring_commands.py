@@ -12,7 +12,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, SettingsError
-from socialx.core.help import OVERWRITE, Help
+from socialx.core.help import OVERWRITE, FailIf, Output
 from socialx.settings.layers import ConfigLayers
 
 
@@ -20,10 +20,8 @@ from socialx.settings.layers import ConfigLayers
 def evaluate(
     layers: ConfigLayers,
     runs: Sequence[Path] = (),
-    fail_above: Annotated[
-        str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS", panel="Fail if")
-    ] = None,
-    save_scores: Annotated[Path | None, Help("also write the scores here", "FILE", panel="Output")] = None,
+    fail_above: Annotated[str | None, FailIf("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
+    save_scores: Annotated[Path | None, Output("also write the scores here", "FILE")] = None,
     save_forecasts: Path | None = None,
     overwrite: bool = False,
     as_json: Json = False,
@@ -123,10 +121,10 @@ def report(
         typer.Option(
             "--output",
             "-o",
+            rich_help_panel="Output",
             metavar="FILE",
             help="the page; an older one is replaced (default: report.html)",
             show_default=False,
-            rich_help_panel="Output",
         ),
     ] = Path("report.html"),
     card: str | None = None,
@@ -159,11 +157,11 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5", rich_help_panel="Output"
+            "--output", "-o", rich_help_panel="Output", metavar="FILE", help="write it as .csv, .parquet or .h5"
         ),
     ] = None,
     plot: Annotated[
-        Path | None, Help("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE", panel="Output")
+        Path | None, Output("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
     ] = None,
     meta_csv: Path | None = None,
     overwrite: Annotated[bool, OVERWRITE] = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -26,15 +27,19 @@ class Help:
 
 def table_help(help: str, metavar: str) -> Help:
     """Return help for an argument that describes a table for a task that takes one in place of a file."""
-    return Help(f"of a table: {help}", metavar, panel="Input format")
+    return InputFormat(f"of a table: {help}", metavar)
 
 
+InputFormat, Times, Sensors, Windows, Scores, Measurement, Server, Output, FailIf = (
+    partial(Help, panel=panel)
+    for panel in ("Input format", "Times", "Sensors", "Windows", "Scores", "Measurement", "Server", "Output", "Fail if")
+)
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
-SPLIT = Help("which windows", "train|validation|test|all", panel="Windows")
-START = Help("score only forecasts that begin here or later", "TIME", panel="Windows")
-END = Help("and end here or before; a date is its 00:00", "TIME", panel="Windows")
-INTERVAL = Help("add prediction intervals of this level, such as 0.9", "X", panel="Output")
-OVERWRITE = Help("replace an existing output", panel="Output")
+SPLIT = Windows("which windows", "train|validation|test|all")
+START = Windows("score only forecasts that begin here or later", "TIME")
+END = Windows("and end here or before; a date is its 00:00", "TIME")
+INTERVAL = Output("add prediction intervals of this level, such as 0.9", "X")
+OVERWRITE = Output("replace an existing output")
 
 
 def with_help(function: Function) -> Function:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 from socialx.core.disk import file_signature
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
-from socialx.core.help import INTERVAL, RUN, Help, with_help
+from socialx.core.help import INTERVAL, RUN, Help, Server, with_help
 from socialx.core.progress import Callback, note, subscribe
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
@@ -38,21 +38,17 @@ def serve(
     data: str | Path | None = None,
     *,
     follow: Annotated[
-        bool, Help("look at the data file every few seconds, and forecast again when it was changed", panel="Server")
+        bool, Server("look at the data file every few seconds, and forecast again when it was changed")
     ] = False,
     interval: Annotated[float | None, INTERVAL] = None,
-    host: Annotated[str, Help("0.0.0.0: other machines can ask", "ADDRESS", panel="Server")] = "127.0.0.1",
-    port: Annotated[int, Help("0: a free one", "N", panel="Server")] = 8000,
-    token_file: Annotated[
-        str | Path | None, Help("requests need this token; or set $SOCIALX_TOKEN", "FILE", panel="Server")
-    ] = None,
-    allow_origin: Annotated[
-        Sequence[str], Help("pages of this origin may ask; may be repeated", "URL", panel="Server")
-    ] = (),
+    host: Annotated[str, Server("0.0.0.0: other machines can ask", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, Server("0: a free one", "N")] = 8000,
+    token_file: Annotated[str | Path | None, Server("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
+    allow_origin: Annotated[Sequence[str], Server("pages of this origin may ask; may be repeated", "URL")] = (),
     tiles: Annotated[str | None, Help("streets below the map: a server of XYZ tiles, then its owner", "URL")] = None,
-    queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N", panel="Server")] = 64,
-    timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS", panel="Server")] = 10.0,
-    max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB", panel="Server")] = 4.0,
+    queue: Annotated[int, Server("requests that may wait; further ones are answered 429", "N")] = 64,
+    timeout: Annotated[float, Server("requests that take longer are answered 504", "SECONDS")] = 10.0,
+    max_body: Annotated[float, Server("requests that are longer are answered 413", "MIB")] = 4.0,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],

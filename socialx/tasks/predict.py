@@ -15,7 +15,7 @@ import numpy as np
 
 from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
-from socialx.core.help import INTERVAL, RUN, Help, table_help, with_help
+from socialx.core.help import INTERVAL, RUN, Sensors, Times, table_help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
@@ -128,17 +128,11 @@ def predict(
     run: Annotated[str | Path | Run, RUN],
     data: Data = None,
     *,
-    at: Annotated[
-        Time | None, Help("time of the last row to read; not set: the last row", "TIME", panel="Times")
-    ] = None,
-    start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME", panel="Times")] = None,
-    end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME", panel="Times")] = None,
-    every: Annotated[
-        str | timedelta | None, Help("time between two: 15min; not set: the horizon", "TIME", panel="Times")
-    ] = None,
-    sensors: Annotated[
-        str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID", panel="Sensors")
-    ] = None,
+    at: Annotated[Time | None, Times("time of the last row to read; not set: the last row", "TIME")] = None,
+    start: Annotated[Time | None, Times("issue forecasts repeatedly, the first one here", "TIME")] = None,
+    end: Annotated[Time | None, Times("the last of them; not set: the end", "TIME")] = None,
+    every: Annotated[str | timedelta | None, Times("time between two: 15min; not set: the horizon", "TIME")] = None,
+    sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
