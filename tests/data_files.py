@@ -211,7 +211,7 @@ def unchanged(path: Path) -> Iterator[None]:
 
 def altered(report: Report, **findings: Any) -> Report:
     """A report with other findings."""
-    return Report({"all": {**report.as_dict(), **findings}})
+    return Report({**report.as_dict(), **findings})
 
 
 def left_behind(folder: Path) -> list[str]:

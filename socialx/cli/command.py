@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, get_origin
 
@@ -20,7 +20,7 @@ import typer.core
 
 from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
-from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
+from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
 from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
@@ -33,19 +33,27 @@ Devices = Annotated[
         min=1,
         show_default=False,
         help="processes on this machine, each with a CUDA device of its own (default: 1)",
+        rich_help_panel="Hardware",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else", rich_help_panel="Output")]
 
 
 class _Command(typer.core.TyperCommand):
     """A command whose help groups flags; an unknown flag is refused with a suggestion."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and the flags below their headings."""
-        for heading, records in group_flags(str(self.name), self.get_params(ctx), ctx).items():
+        """Write the arguments, and the flags below their headings; hidden flags are skipped."""
+        lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS)}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                lines["Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Other"].append(
+                    record
+                )
+        for heading in filter(lines.get, lines):
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl(lines[heading])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments, and suggest a flag for an unknown flag."""
@@ -77,43 +85,40 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
     which have a Help or a Typer annotation.  after: for an own option, the parameter before it in the help; by default
     the last one before the settings.
     """
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function, eval_str=True).parameters
-        parameters = task_parameters(name)
-        for extra in signature.values():
-            if get_origin(extra.annotation) is Annotated:
-                names = [parameter.name for parameter in parameters]
-                index = names.index(after[extra.name]) + 1 if extra.name in after else len(names)
-                parameters.insert(index, extra_parameter(name, extra))
-        parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
-
-        def call(typed: dict[str, Any]) -> None:
-            layers = {"layers": take_layers(name, typed)} if "layers" in signature else {}
-            function(**layers, **{key: value for key, value in typed.items() if value is not None})
-
-        def run(**typed: Any) -> None:
-            verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
-            VERBOSITY.set(1 + verbose - quiet)
-            with with_own_model(typed):
-                _run(name, functools.partial(call, typed))
-
-        functools.update_wrapper(run, function)
-        del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-        run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
-        return app.command(name, cls=_Command)(run)
-
-    return decorate
+    return functools.partial(_register, name, after)
 
 
-def _run(name: str, function: Callable[[], None]) -> None:
-    """Run a command; print user errors, and set exit codes."""
+def _register(name: str, after: Mapping[str, str], function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function, with the signature that Typer reads."""
+    signature = inspect.signature(function, eval_str=True).parameters
+    parameters = task_parameters(name)
+    for extra in signature.values():
+        if get_origin(extra.annotation) is Annotated:
+            names = [parameter.name for parameter in parameters]
+            parameters.insert(names.index(after[extra.name]) + 1 if extra.name in after else len(names), extra)
+    parameters = [for_typer(name, parameter) for parameter in parameters]
+    parameters += [*(settings_parameters(name) if "layers" in signature else []), *GENERAL]
+
+    def run(**typed: Any) -> None:
+        verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
+        VERBOSITY.set(1 + verbose - quiet)
+        with with_own_model(typed):
+            _run(name, function, typed)
+
+    run.__module__, run.__name__ = function.__module__, function.__name__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in parts)  # keeps indented lines
+    return app.command(name, cls=_Command)(run)
+
+
+def _run(name: str, function: Callable[..., None], typed: dict[str, Any]) -> None:
+    """Call the function of a command with the typed values; print user errors, and set exit codes."""
     try:
         with _fallbacks_as_notes(name):
-            function()
+            layers = {"layers": take_layers(name, typed)} if "set_" in typed else {}
+            function(**layers, **{key: value for key, value in typed.items() if value is not None})
     except (SocialxError, RuntimeError, MemoryError) as error:
         user_error = error if isinstance(error, SocialxError) else _as_user_error(error)
         if user_error is None:

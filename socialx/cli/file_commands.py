@@ -13,7 +13,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Message, SettingsError, counted, sample
-from socialx.core.help import Help
+from socialx.core.help import FailIf, InputFormat
 from socialx.files.sources import NAMES
 
 
@@ -31,7 +31,7 @@ def convert(
         list[str] | None,  # a path would lose a slash of the URL of a database
         typer.Argument(metavar="FILE...", help="input file, several of the same columns, a folder, or a database"),
     ] = None,
-    data_csv: Annotated[str | None, Help("input file (the same as FILE)", "FILE")] = None,
+    data_csv: Annotated[str | None, InputFormat("input file (the same as FILE)", "FILE")] = None,
     **arguments: Any,
 ) -> None:
     """Build the HDF5 file that every other command reads.
@@ -143,7 +143,7 @@ def inspect(
     path: Path,
     as_json: Json = False,
     fail_unless: Annotated[
-        str | None, Help("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
+        str | None, FailIf("exit 3 unless these pass, such as positions,gaps; all = every one", "CHECKS")
     ] = None,
     **arguments: Any,
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,6 +25,13 @@ from socialx.files.sources.request import ConvertOptions, options
 from socialx.settings.layers import PRESETS, ConfigLayers, command_text, settings_here
 from socialx.settings.schema import CHOICES, KEYS, SHORT, flag_keys, flag_name
 
+# The headings of flags in a help, in order; a Help or a setting names its own.
+HEADINGS = (
+    *("Input format", "Times", "Sensors", "Windows", "Scores", "Data", "Model", "Optimisation", "Hardware"),
+    *("Measurement", "Server", "Output", "Fail if", "Other"),
+)
+PANELS = {"data": "Data", "loader": "Hardware", "model": "Model", "pooling": "Model", "trainer": "Optimisation"}
+PANELS |= {"profile": "Measurement"}  # of the settings of a section
 WITH_PRESET = ("train", "profile", "doctor", "config")  # commands that take a preset
 # The type on the command line; the first match counts.
 TYPED = {"bool": bool, "Path": Path, "str": str, "Time": str, "int": int, "float": float}
@@ -32,10 +39,10 @@ TYPED_OF_REQUEST = {bool: bool, Path | None: Path, tuple[str, ...]: list[str]}  
 
 
 def task_parameters(task: str) -> list[inspect.Parameter]:
-    """Return the task parameters that have a Help, for Typer; an empty list for an unknown task.
+    """Return the task parameters that have a Help; an empty list for an unknown task.
 
-    The first parameter, and any without a default, is an argument, and the rest are flags.  The options of
-    ``ConvertOptions`` come before keyword-only parameters.
+    The first parameter, and any without a default, is an argument and positional, and the rest are flags.  The options
+    of ``ConvertOptions`` come before keyword-only parameters.
     """
     if task not in MODULES:
         return []
@@ -44,19 +51,15 @@ def task_parameters(task: str) -> list[inspect.Parameter]:
     required = len(plain) - len(arguments.defaults)
     parameters = []
     for index, (argument, default) in enumerate(zip(plain, [*[None] * required, *arguments.defaults], strict=True)):
-        parameters += _parse_arg(task, argument, default, is_argument=index == 0 or default is None)
-    parameters += _request_parameters(task) if arguments.kwarg and arguments.kwarg.arg == "options" else []
+        parameters += _parse_arg(argument, default, is_argument=index == 0 or default is None)
+    if arguments.kwarg and arguments.kwarg.arg == "options":
+        hints = get_type_hints(ConvertOptions)
+        for field, option in options(task).items():
+            kind = TYPED_OF_REQUEST.get(hints[field], str)
+            parameters.append(keyword(option.name, kind, option, False if kind is bool else None))
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        parameters += _parse_arg(task, argument, default)
+        parameters += _parse_arg(argument, default)
     return parameters
-
-
-def extra_parameter(task: str, given: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter that a command adds to its task, from a Help or a Typer option."""
-    kind, option = get_args(given.annotation)
-    if isinstance(option, Help):
-        return _parameter(task, given.name, kind, given.default, option)
-    return keyword(given.name, kind, option, given.default)
 
 
 @cache
@@ -66,42 +69,42 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-def _parse_arg(task: str, arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
-    """Return the Typer parameter of a task argument as a list; empty without a Help. task: for the flag names."""
+def _parse_arg(arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
+    """Return the parameter of a task argument with its Help as a list; empty without a Help."""
     match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
-        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call() as call])):
-            option = Help(*map(ast.literal_eval, call.args))
+        case ast.Subscript(
+            value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Call(func=ast.Name(id=name)) as call])
+        ):
+            named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+            option = getattr(task_help, name)(*map(ast.literal_eval, call.args), **named)
         case _:
             return []
     names = {node.id for node in ast.walk(hint) if isinstance(node, ast.Name)}
     kind: Any = next(kind for name, kind in TYPED.items() if name in names)
     if "Sequence" in names and (is_argument or isinstance(hint, ast.Subscript)):
         kind = list[kind]
-    if default is None:
-        return [_parameter(task, arg.arg, kind, inspect.Parameter.empty, option, is_argument)]
-    value = ast.literal_eval(default)
-    return [_parameter(task, arg.arg, kind, None if value in ((), "") else value, option, is_argument)]
+    value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
+    made = keyword(arg.arg, kind, option, None if value in ((), "") else value)
+    return [made.replace(kind=inspect.Parameter.POSITIONAL_ONLY) if is_argument else made]
 
 
-def _request_parameters(task: str) -> list[inspect.Parameter]:
-    hints, parameters = get_type_hints(ConvertOptions), []
-    for field, option in options(task).items():
-        kind = TYPED_OF_REQUEST.get(hints[field], str)
-        parameters.append(_parameter(task, option.name, kind, False if kind is bool else None, option))
-    return parameters
-
-
-def _parameter(task: str, name: str, kind: Any, default: Any, info: Help, argument: bool = False) -> inspect.Parameter:
-    """Return a Typer parameter."""
-    parameter: typer.models.ParameterInfo
-    if argument:
-        parameter = typer.Argument(metavar=info.metavar, help=info.help)
-    else:
-        flag, text = write(task, Argument(name)), info.help + (f" (default: {default})" if default else "")
-        parameter = typer.Option(flag, metavar=info.metavar or None, help=text, show_default=False)
-    return keyword(name, kind | None if default is None else kind, parameter, default)
+def for_typer(task: str, given: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter with its Help as a Typer argument or flag; one with a Typer option stays."""
+    kind, info = get_args(given.annotation)
+    if isinstance(info, Help):
+        kind = kind | None if given.default is None else kind
+        if given.kind is inspect.Parameter.POSITIONAL_ONLY:
+            info = typer.Argument(metavar=info.metavar, help=info.help)
+        else:
+            info = _option(
+                write(task, Argument(given.name)),
+                help=info.help + (f" (default: {given.default})" if given.default else ""),
+                metavar=info.metavar or None,
+                rich_help_panel=info.panel,
+            )
+    return keyword(given.name, kind, info, given.default)
 
 
 def keyword(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
@@ -140,28 +143,28 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
+def _option(*flags: str, words: Collection[str] = (), **options: Any) -> Any:
+    """Return a Typer option that shows no default of its own; words: what a shell completes."""
+    completion = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
+    return typer.Option(*flags, show_default=False, autocompletion=completion, **options)
+
+
+_CONFIG_HELP, _SET_HELP = (
+    "YAML or TOML settings, later over earlier",
+    "any setting, for example --set trainer.max_epochs=5",
+)
 _PRESET_HELP = "mlp-small trains on a CPU; xlstm-large is wider than xlstm-small, for a GPU"
 _LAYERS = [
-    keyword(
-        "config",
-        list[Path] | None,
-        typer.Option(
-            "--config", "-c", metavar="FILE", help="YAML or TOML settings, later over earlier", show_default=False
-        ),
-    ),
+    keyword("config", list[Path] | None, _option("--config", "-c", metavar="FILE", help=_CONFIG_HELP)),
     keyword(
         "set_",
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="any setting, for example --set trainer.max_epochs=5",
-            show_default=False,
-            autocompletion=lambda incomplete: [f"{key}=" for key in KEYS if key.startswith(incomplete)],
-        ),
+        _option("--set", metavar="KEY=VALUE", help=_SET_HELP, words=[f"{key}=" for key in KEYS]),
     ),
     keyword(
-        "preset", str | None, typer.Option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, show_default=False)
+        "preset",
+        str | None,
+        _option("--preset", metavar="|".join(PRESETS), help=_PRESET_HELP, rich_help_panel="Model"),
     ),
 ]
 # The flags of every command.
@@ -176,58 +179,21 @@ GENERAL = [
     ),
 ]
 
-# The headings of flags in a help, in order, with the parameters below them: by name, by "command.name" where another
-# command has a parameter of that name elsewhere, or by the section of a setting.  Any other one is below "Other".
-HEADINGS = {
-    "Input format": "data_csv ids channel decimal quantity name units missing drop query "
-    "table time_column sensor_column predict.meta_csv predict.timezone predict.resample",
-    "Times": "first_time freq time_format timezone local_zone round_times resample at predict.start predict.end every",
-    "Sensors": "meta_csv sensors without_positions",
-    "Windows": "split start end",
-    "Scores": "baselines climatology_days silent intervals by compare drift",
-    "Data": "data",
-    "Model": "preset model pooling trainer__init_from",
-    "Optimisation": "trainer",
-    "Hardware": "devices loader trainer__precision trainer__device trainer__threads trainer__compile "
-    "trainer__cuda_graph",
-    "Measurement": "profile profile.compare",
-    "Server": "follow host port token_file allow_origin queue timeout max_body",
-    "Output": "output save_scores save_forecasts plot geojson html trace tuned card format folder interval backup "
-    "rewrite dry_run yaml only_changed as_json overwrite trainer__run_dir trainer__loggers",
-    "Fail if": "fail_above fail_unless fail_on fail_slower validate",
-}
-_HEADING = {name: heading for heading, names in HEADINGS.items() for name in names.split()}
-
-
-def group_flags(command: str, parameters: Iterable[Any], context: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the help lines of a command by heading, arguments first; hidden flags are skipped."""
-    lines: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Arguments", *HEADINGS, "Other")}
-    for parameter in parameters:
-        name = parameter.name
-        heading = next(filter(None, map(_HEADING.get, (f"{command}.{name}", name, name.partition("__")[0]))), "Other")
-        if record := parameter.get_help_record(context):
-            lines["Arguments" if parameter.param_type_name == "argument" else heading].append(record)
-    return {heading: records for heading, records in lines.items() if records}
-
 
 def _setting_parameter(key: str, hidden: bool) -> inspect.Parameter:
     """Return the Typer parameter for a setting by dotted key; hidden: left out of the help."""
-    field, flag, name = KEYS[key], flag_name(key), _name(key)
+    field, flag = KEYS[key], flag_name(key)
     unset = field.default in (None, ()) or field.default is False
-    text = f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})")
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    shown: dict[str, Any] = {
+        "help": f"{field.description}" + ("" if unset else f" (default: {command_text(field.default)})"),
+        "rich_help_panel": extra["panel"] or PANELS[key.partition(".")[0]],
+        "hidden": hidden,
+    }
     if field.annotation is bool:
-        both = f"{flag}/--no-{flag.removeprefix('--')}"
-        return keyword(name, bool | None, typer.Option(both, help=text, show_default=False, hidden=hidden))
-    choices = setting_choices(key)
-    option = typer.Option(
-        flag,
-        help=text,
-        metavar=metavar(key),
-        show_default=False,
-        hidden=hidden,
-        autocompletion=(lambda incomplete: [c for c in choices if c.startswith(incomplete)]) if choices else None,
-    )
-    return keyword(name, str | None, option)
+        return keyword(_name(key), bool | None, _option(f"{flag}/--no-{flag.removeprefix('--')}", **shown))
+    option = _option(flag, metavar=metavar(key), words=setting_choices(key), **shown)
+    return keyword(_name(key), str | None, option)
 
 
 def setting_choices(key: str) -> list[str]:

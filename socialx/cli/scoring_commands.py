@@ -12,7 +12,7 @@ from socialx.cli.command import Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, SettingsError
-from socialx.core.help import OVERWRITE, Help
+from socialx.core.help import OVERWRITE, FailIf, Output
 from socialx.settings.layers import ConfigLayers
 
 
@@ -20,8 +20,8 @@ from socialx.settings.layers import ConfigLayers
 def evaluate(
     layers: ConfigLayers,
     runs: Sequence[Path] = (),
-    fail_above: Annotated[str | None, Help("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
-    save_scores: Annotated[Path | None, Help("also write the scores here", "FILE")] = None,
+    fail_above: Annotated[str | None, FailIf("exit 3 if a run has a larger MAE: 60min=3.5,all=3", "LIMITS")] = None,
+    save_scores: Annotated[Path | None, Output("also write the scores here", "FILE")] = None,
     save_forecasts: Path | None = None,
     overwrite: bool = False,
     as_json: Json = False,
@@ -121,6 +121,7 @@ def report(
         typer.Option(
             "--output",
             "-o",
+            rich_help_panel="Output",
             metavar="FILE",
             help="the page; an older one is replaced (default: report.html)",
             show_default=False,
@@ -154,10 +155,13 @@ def predict(
     layers: ConfigLayers,
     run: Path,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="write it as .csv, .parquet or .h5")
+        Path | None,
+        typer.Option(
+            "--output", "-o", rich_help_panel="Output", metavar="FILE", help="write it as .csv, .parquet or .h5"
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, Help("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
+        Path | None, Output("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
     ] = None,
     meta_csv: Path | None = None,
     overwrite: Annotated[bool, OVERWRITE] = False,
@@ -192,7 +196,7 @@ def predict(
         print_json(forecast.as_dict())
     elif output is None:
         shown = forecast.sensors if "sensors" in arguments else forecast.largest_changes(SHOWN)
-        print_forecast(forecast.headline(), forecast.panels(shown), forecast.step_minutes)
+        print_forecast(forecast, shown)
         if rest := len(forecast.sensors) - len(shown):
             typer.echo(f"{rest} more sensors are not shown; --output FILE.csv writes all of them")
     else:

@@ -15,7 +15,7 @@ from socialx.cli.command import Devices, Json, command, note, print_json
 from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, Message, SettingsError
-from socialx.core.help import Help
+from socialx.core.help import FailIf, Measurement, Output
 from socialx.settings.file import as_yaml
 from socialx.settings.layers import ConfigLayers, changed_settings, flat
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def config(
     layers: ConfigLayers,
     only_changed: Annotated[
-        bool, typer.Option("--changed", help="only settings whose value is not the default")
+        bool, typer.Option("--changed", rich_help_panel="Output", help="only settings whose value is not the default")
     ] = False,
-    yaml: Annotated[bool, Help("print a file that -c reads")] = False,
+    yaml: Annotated[bool, Output("print a file that -c reads")] = False,
     as_json: Json = False,
 ) -> None:
     """Print every setting and where its value came from.
@@ -96,19 +96,27 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
 def profile(
     layers: ConfigLayers,
     as_json: Json = False,
-    output: Annotated[Path | None, Help("also write the JSON here", "FILE")] = None,
-    html: Annotated[Path | None, Help("also write a page with pictures", "FILE")] = None,
-    trace: Annotated[Path | None, Help("also write the trace, which ui.perfetto.dev opens", "FILE.json.gz")] = None,
-    tuned: Annotated[Path | None, Help("also write the settings that it would change", "FILE.yaml")] = None,
-    fail_unless: Annotated[str | None, Help("exit 3 unless these are met, such as 'gpu_busy>=0.8'", "LIMITS")] = None,
+    output: Annotated[Path | None, Output("also write the JSON here", "FILE")] = None,
+    html: Annotated[Path | None, Output("also write a page with pictures", "FILE")] = None,
+    trace: Annotated[Path | None, Output("also write the trace, which ui.perfetto.dev opens", "FILE.json.gz")] = None,
+    tuned: Annotated[Path | None, Output("also write the settings that it would change", "FILE.yaml")] = None,
+    fail_unless: Annotated[str | None, FailIf("exit 3 unless these are met, such as 'gpu_busy>=0.8'", "LIMITS")] = None,
     fail_on: Annotated[
         str | None,
-        Help("exit 3 if one of these is found: rules, families or severities, such as loader,warn", "FINDINGS"),
+        FailIf("exit 3 if one of these is found: rules, families or severities, such as loader,warn", "FINDINGS"),
     ] = None,
-    compare: Annotated[Path | None, Help("train with these settings too, in turns, and compare", "FILE.yaml")] = None,
+    compare: Annotated[
+        Path | None, Measurement("train with these settings too, in turns, and compare", "FILE.yaml")
+    ] = None,
     fail_slower: Annotated[
         float | None,
-        typer.Option("--fail-slower", metavar="PERCENT", help="exit 3 if --compare is slower by more", min=0),
+        typer.Option(
+            "--fail-slower",
+            rich_help_panel="Fail if",
+            metavar="PERCENT",
+            help="exit 3 if --compare is slower by more",
+            min=0,
+        ),
     ] = None,
     devices: Devices = 1,
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -12,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Help:
-    """Help text in a line (help), and what stands for the value in the command's help (metavar).
+    """Help text in a line (help), what stands for the value in the command's help (metavar), and the heading (panel).
 
     A task's parameter ``Annotated[type, Help(...)]`` is an argument or a flag for the command, which reads the
     signature as source: a help there is made from literals, or stands below.
@@ -20,14 +21,25 @@ class Help:
 
     help: str
     metavar: str = ""
+    _: KW_ONLY
+    panel: str = "Other"
 
 
+def table_help(help: str, metavar: str) -> Help:
+    """Return help for an argument that describes a table for a task that takes one in place of a file."""
+    return InputFormat(f"of a table: {help}", metavar)
+
+
+InputFormat, Times, Sensors, Windows, Scores, Measurement, Server, Output, FailIf = (
+    partial(Help, panel=panel)
+    for panel in ("Input format", "Times", "Sensors", "Windows", "Scores", "Measurement", "Server", "Output", "Fail if")
+)
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
-SPLIT = Help("which windows", "train|validation|test|all")
-START = Help("score only forecasts that begin here or later", "TIME")
-END = Help("and end here or before; a date is its 00:00", "TIME")
-INTERVAL = Help("add prediction intervals of this level, such as 0.9", "X")
-OVERWRITE = Help("replace an existing output")
+SPLIT = Windows("which windows", "train|validation|test|all")
+START = Windows("score only forecasts that begin here or later", "TIME")
+END = Windows("and end here or before; a date is its 00:00", "TIME")
+INTERVAL = Output("add prediction intervals of this level, such as 0.9", "X")
+OVERWRITE = Output("replace an existing output")
 
 
 def with_help(function: Function) -> Function:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.core.disk import as_cell, atomic_write
-from socialx.core.errors import Argument, SettingsError, counted
+from socialx.core.errors import Argument, SettingsError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
 from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
@@ -21,10 +21,7 @@ from socialx.forecast.files import FORECAST, write_forecast
 if TYPE_CHECKING:
     import pandas as pd
 
-    from socialx.forecast.picture import Panel
-
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
-REMARKS = {PARTIAL: "lookback incomplete", MISSING: "no reading in the lookback", NEVER: "never reported"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +168,7 @@ class Forecast(ResultRepr):
             content["notes"] = list(self.notes)
         if self.interval is not None:
             content["interval"] = self.interval
-        for name, values in self._numbers().items():
+        for name, values in self.numbers().items():
             by_target = {target: values[..., number].tolist() for number, target in enumerate(self.targets)}
             content[name] = by_target
         return content
@@ -198,7 +195,7 @@ class Forecast(ResultRepr):
             "time": spread(utc[1], w, 1, p, 1),
             "lead_minutes": spread(minutes, 1, 1, p, 1),
             "target": spread(np.array(self.targets), 1, 1, 1, g),
-            **{name: values.transpose(0, 2, 1, 3).ravel() for name, values in self._numbers().items()},
+            **{name: values.transpose(0, 2, 1, 3).ravel() for name, values in self.numbers().items()},
             "unit": spread(np.array(self.units), 1, 1, 1, g),
             "input_status": spread(self.marks, w, n, 1, 1),
         }
@@ -209,7 +206,7 @@ class Forecast(ResultRepr):
             frame[name] = frame[name].dt.tz_localize("UTC").dt.tz_convert(zone)
         return frame
 
-    def _numbers(self) -> dict[str, np.ndarray]:
+    def numbers(self) -> dict[str, np.ndarray]:
         """Return the arrays [W,P,N,G] by column name: forecast, and lower and upper where present."""
         ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
         return {"forecast": self.values, **ends}
@@ -246,49 +243,12 @@ class Forecast(ResultRepr):
         with atomic_write(Path(path)) as temporary:
             write_forecast(temporary, self)
 
-    def panels(self, sensors: str | Sequence[str]) -> list[Panel]:
-        """Return a panel per sensor, for a table or a picture; sensors: ids, or a text with commas between ids."""
-        from socialx.forecast.picture import Panel
-
-        shown, seconds = self.select(sensors), self.observed.times.astype(np.int64)
-        panels = []
-        for column, (vdid, mark) in enumerate(zip(shown.sensors, shown.marks[-1].tolist(), strict=True)):
-            lower, upper = (None if end is None else end[:, :, column, 0] for end in (shown.lower, shown.upper))
-            panel = Panel(
-                vdid,
-                seconds,
-                shown.observed.values[:, column, 0],
-                shown.origin.astype(np.int64),
-                shown.times.astype(np.int64),
-                shown.values[:, :, column, 0],
-                "" if mark == COMPLETE else mark,
-                REMARKS.get(mark, ""),
-                lower,
-                upper,
-                self.clock.local,
-            )
-            panels.append(panel)
-        return panels
-
     def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
         """Draw lookback, forecast and later observations of some sensors into a .png, .svg or .pdf.
 
         sensors: None takes the six with the largest expected change.
         """
-        from socialx.drawing.canvas import day, moment
-        from socialx.drawing.terminal import lead_text
         from socialx.forecast.picture import MOST, plot_forecast
 
         PICTURE.check_older(Path(path))
-        shown = self.panels(sensors or self.largest_changes(MOST))
-        local, minutes = self.clock.local, self.step_minutes * self.values.shape[1]
-        first = int(local(self.origin[0].astype(np.int64)))
-        several = f", and {len(self.origin) - 1} later ones" if len(self.origin) > 1 else ""
-        every = counted(len(self.sensors), "sensor")
-        some = every if len(shown) == len(self.sensors) else f"{len(shown)} of {every}"
-        length = "hour" if minutes == 60 else lead_text(minutes)
-        heading = f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
-        zone = f", times of {self.clock.name}" if self.clock.name else ""
-        label = f"{self.targets[0].replace('_', ' ')}, {self.unit}"
-        band = "" if self.interval is None else f"{100 * self.interval:g} % prediction interval"
-        plot_forecast(shown, heading, f"{self.dataset}, forecast by {self.run}{zone}", label, Path(path), band)
+        plot_forecast(self, sensors or self.largest_changes(MOST), Path(path))

@@ -1,9 +1,10 @@
-"""A forecast on a terminal and as a picture: observations, forecast and, where known, truth for a few sensors."""
+"""A ``Forecast`` on a terminal and as a picture: observations, forecast and, where known, truth for a few sensors."""
+
+# Shape letters: W issues, P horizon steps, N sensors, G targets, R observed rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, headline, picture, plain, time_ticks, value_limits
-from socialx.drawing.terminal import lead_times, number, print_line
+from socialx.core.errors import counted
+from socialx.drawing.canvas import (
+    BLUE,
+    GREY,
+    SMALL,
+    VERMILION,
+    day,
+    headline,
+    moment,
+    picture,
+    plain,
+    time_ticks,
+    value_limits,
+)
+from socialx.drawing.terminal import lead_text, lead_times, number, print_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,113 +37,106 @@ COLUMNS = 3
 PANEL = (3.0, 2.5)  # inches
 TICKS = 3  # of a time axis
 SHOWN = 10  # sensors of a table that names none
+# What a panel says of a sensor with incomplete input, by its mark.
+REMARKS = {"partial": "lookback incomplete", "missing": "no reading in the lookback", "never": "never reported"}
 STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: more do not fit into 80 columns
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """One sensor's observations and forecasts, for a table or picture: R rows, W forecast origins, P lead times.
-
-    seconds int64 [R], observed [R]: NaN where missing. issued int64 [W]: forecast origins. times int64 [W,P], values
-    [W,P]. mark, remark: a word and a phrase for incomplete input, else empty. lower, upper [W,P]: interval ends, or
-    None. local: as in ``time_ticks``.
-    """
-
-    sensor: str
-    seconds: np.ndarray
-    observed: np.ndarray
-    issued: np.ndarray
-    times: np.ndarray
-    values: np.ndarray
-    mark: str
-    remark: str
-    lower: np.ndarray | None = None
-    upper: np.ndarray | None = None
-    local: Callable[[np.ndarray], np.ndarray] = np.asarray
-
-
-def print_forecast(headline: str, panels: Sequence[Panel], step_minutes: int, console: Console | None = None) -> None:
+def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | None = None) -> None:
     """Print a headline, then the forecast from the last origin, a row per sensor: observation, forecasts, intervals."""
-    out, first = console or Console(), panels[0]
-    print_line(out, headline)
-    *shown, _ = lead_times(first.values.shape[1], step_minutes).items()
-    shown = shown[-(STEPS if first.lower is None else STEPS_WITH_INTERVALS) :]
+    out, shown = console or Console(), forecast.select(sensors)
+    print_line(out, forecast.headline())
+    *leads, _ = lead_times(shown.values.shape[1], shown.step_minutes).items()
+    leads = leads[-(STEPS if shown.lower is None else STEPS_WITH_INTERVALS) :]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
-    for head in ("reading", *(text for _, text in shown)):
+    for head in ("reading", *(text for _, text in leads)):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True)
-    for panel in panels:
-        last = float(panel.observed[np.searchsorted(panel.seconds, panel.issued[-1])])
+    last, marks = shown.at_issue()[-1], shown.marks[-1]
+    for column, sensor in enumerate(shown.sensors):
         cells = []
-        for step in ((minutes or 0) // step_minutes - 1 for minutes, _ in shown):
-            cells.append(f"{panel.values[-1, step]:.1f}")
-            if panel.lower is not None and panel.upper is not None:
-                low, high = panel.lower[-1, step], panel.upper[-1, step]
+        for step in ((minutes or 0) // shown.step_minutes - 1 for minutes, _ in leads):
+            cells.append(f"{shown.values[-1, step, column, 0]:.1f}")
+            if shown.lower is not None and shown.upper is not None:
+                low, high = (ends[-1, step, column, 0] for ends in (shown.lower, shown.upper))
                 digits = 0 if high >= 10 else 1
                 cells[-1] += f" ({low:.{digits}f}-{high:.{digits}f})"
-        table.add_row(escape(panel.sensor), number(last, 1), *cells, panel.mark)
+        mark = marks[column] if marks[column] in REMARKS else ""
+        table.add_row(escape(sensor), number(float(last[column]), 1), *cells, mark)
     out.print(table)
 
 
-def plot_forecast(
-    panels: Sequence[Panel], heading: str, subheading: str, quantity: str, path: Path, band: str = ""
-) -> None:
-    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call.
-
-    quantity: with the unit, the label on the upright axis. band: the name for intervals.
-    """
-    columns = min(COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
+def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: Path) -> None:
+    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call."""
+    shown = forecast.select(sensors)
+    columns = min(COLUMNS, len(shown.sensors))
+    rows = -(-len(shown.sensors) // columns)
     with picture(path, (max(PANEL[0] * columns, 2 * PANEL[0]), PANEL[1] * rows + 1.0)) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        headline(figure, heading, subheading)
+        zone = f", times of {shown.clock.name}" if shown.clock.name else ""
+        headline(figure, _heading(forecast, len(shown.sensors)), f"{shown.dataset}, forecast by {shown.run}{zone}")
         # One upright axis for all panels, so that sensors can be compared.
-        parts = [part for panel in panels for part in (panel.observed, panel.values, panel.lower, panel.upper)]
-        limits = value_limits(np.concatenate([part.ravel() for part in parts if part is not None]))
-        for index, axes in enumerate(grid.flat):
-            if index >= len(panels):
+        parts = [shown.observed.values[..., 0], *(part[..., 0] for part in shown.numbers().values())]
+        limits = value_limits(np.concatenate([part.ravel() for part in parts]))
+        for column, axes in enumerate(grid.flat):
+            if column >= len(shown.sensors):
                 axes.set_visible(False)
                 continue
-            _draw(axes, panels[index], index % columns == 0, quantity, band)
+            _draw(axes, shown, column)
+            if column % columns == 0:
+                axes.set_ylabel(f"{shown.targets[0].replace('_', ' ')}, {shown.unit}")
             axes.set_ylim(limits)
         handles, names = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2 * columns, frameon=False, fontsize=SMALL)
 
 
-def _draw(axes: Axes, panel: Panel, leftmost: bool, quantity: str, band: str) -> None:
-    """Draw one panel: observations, forecasts and intervals; leftmost: whether to label the upright axis."""
-    start, origin = int(panel.seconds[0]), int(panel.issued[-1])
-    end = int(max(panel.seconds[-1], panel.times.max()))
-    single = len(panel.issued) == 1
-    _draw_observed(axes, panel, panel.seconds <= origin, label="observed")
-    later = panel.seconds >= origin
-    if np.isfinite(panel.observed[later][1:]).any():
-        _draw_observed(axes, panel, later, linestyle=":", label="observed later")
-    for rank, (times, values) in enumerate(zip(panel.times, panel.values, strict=True)):
-        if panel.lower is not None and panel.upper is not None:
-            ends = panel.lower[rank], panel.upper[rank]
-            name = None if rank else band
-            axes.fill_between(times - start, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=name)
+def _heading(forecast: Any, shown: int) -> str:
+    """Return the heading of a picture of ``shown`` sensors."""
+    minutes, origins = forecast.step_minutes * forecast.values.shape[1], forecast.origin.astype(np.int64)
+    first = int(forecast.clock.local(origins[0]))
+    every = counted(len(forecast.sensors), "sensor")
+    some = every if shown == len(forecast.sensors) else f"{shown} of {every}"
+    length = "hour" if minutes == 60 else lead_text(minutes)
+    several = f", and {len(origins) - 1} later ones" if len(origins) > 1 else ""
+    return f"{some}, next {length} from {moment(first):%H:%M} on {day(first)} {moment(first).year}{several}"
+
+
+def _draw(axes: Axes, forecast: Any, column: int) -> None:
+    """Draw one panel, of the sensor of a column: observations, forecasts and intervals."""
+    seconds, times = (moments.astype(np.int64) for moments in (forecast.observed.times, forecast.times))
+    start, origin = int(seconds[0]), int(forecast.origin[-1].astype(np.int64))
+    observed, after = forecast.observed.values[:, column, 0], seconds - start
+    single = len(forecast.origin) == 1
+    until, later = seconds <= origin, seconds >= origin
+    _draw_observed(axes, after[until], observed[until], label="observed")
+    if np.isfinite(observed[later][1:]).any():
+        _draw_observed(axes, after[later], observed[later], linestyle=":", label="observed later")
+    parts = {name: values[..., column, 0] for name, values in forecast.numbers().items()}  # [W,P] each
+    band = "" if forecast.interval is None else f"{100 * forecast.interval:g} % prediction interval"
+    for rank, ahead in enumerate(times - start):
+        if band:
+            ends = parts["lower"][rank], parts["upper"][rank]
+            label = None if rank else band
+            axes.fill_between(ahead, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=label)
         label = None if rank else "forecast" if single else "forecasts"
         dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single else {}
-        axes.plot(times - start, values, color=VERMILION, linewidth=1.8, label=label, **dots)
+        axes.plot(ahead, parts["forecast"][rank], color=VERMILION, linewidth=1.8, label=label, **dots)
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")
-    axes.set_title(f"Sensor {panel.sensor}{f', {panel.remark}' if panel.remark else ''}", fontsize=SMALL + 1)
-    ticks, texts, _ = time_ticks(start, end - start, panel.local)
+    remark = REMARKS.get(forecast.marks[-1, column], "")
+    axes.set_title(f"Sensor {forecast.sensors[column]}{f', {remark}' if remark else ''}", fontsize=SMALL + 1)
+    length = int(max(seconds[-1], times.max())) - start
+    ticks, texts, _ = time_ticks(start, length, forecast.clock.local)
     keep = slice(None, None, -(-len(ticks) // TICKS))
     axes.set_xticks(ticks[keep], texts[keep])
-    axes.set_xlim(0, end - start)
+    axes.set_xlim(0, length)
     axes.tick_params(labelsize=SMALL)
-    if leftmost:
-        axes.set_ylabel(quantity)
     plain(axes, "y")
 
 
-def _draw_observed(axes: Axes, panel: Panel, rows: np.ndarray, **look: Any) -> None:
-    """Draw observations at some rows [R] as a line, and an observation between two gaps as a dot; look: line style."""
-    seconds, values = panel.seconds[rows] - panel.seconds[0], panel.observed[rows]
+def _draw_observed(axes: Axes, seconds: np.ndarray, values: np.ndarray, **look: Any) -> None:
+    """Draw observations [R] as a line, and an observation between two gaps as a dot; look: line style."""
     axes.plot(seconds, values, color=GREY, linewidth=1.4, **look)
     gap = np.isnan(np.pad(values, 1, constant_values=np.nan))
     lonely = ~gap[1:-1] & gap[:-2] & gap[2:]

@@ -21,7 +21,6 @@ from socialx.files.store.layout import (
     SECONDS,
     SENSOR_INFO,
     TIMESTAMPS,
-    Sensors,
     read_codes,
     read_text,
     read_units,
@@ -74,16 +73,15 @@ NAMES = IN_JSON.split()  # all findings, in output order
 class Report(ResultRepr):
     """Findings as plain numbers and texts, ready for JSON; None if unknown.  Shares are 0 to 1.
 
-    sections: findings by name; each name is also an attribute.
+    findings: by name; each name is also an attribute.
     """
 
-    sections: dict[str, dict[str, Any]]
+    findings: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
-        for section in self.__dict__.get("sections", {}).values():
-            if name in section:
-                return section[name]
-        raise AttributeError(name)
+        if name not in self.__dict__.get("findings", {}):
+            raise AttributeError(name)
+        return self.findings[name]
 
     @property
     def clock(self) -> Clock:
@@ -111,24 +109,40 @@ def inspect(path: Path) -> Report:
     return examine(open_store(path))
 
 
-def examine(store: Store, checksum: bool = True) -> Report:
-    """Report on an open file, its checksum "" if False; the path is read again for what ``Store`` leaves out."""
-    return Report(
-        {
-            "file": _file(store) | {"checksum": store.checksum if checksum else ""},
-            "times": _times(store) | _clock(store),
-            "readings": _readings(store) | _suspect_values(store),
-            "runs": _constant_runs(store),
-            "positions": _positions(store.sensors),
-        }
-    )
+def examine(store: Store) -> Report:
+    """Report on an open file; the path is read again for what ``Store`` leaves out."""
+    parts = (_about, _stored, _times, _clock, _readings, _suspect_values, _constant_runs, _positions)
+    return Report({name: finding for measure in parts for name, finding in measure(store).items()})
 
 
-def _file(store: Store) -> dict[str, Any]:
-    """Return the facts stored in the file: names, units, counts, seconds."""
+def examine_readings(store: Store) -> Report:
+    """Report on suspect readings of an open file alone, for the checks of impossible readings and of zeros."""
+    return Report(_about(store) | _suspect_values(store))
+
+
+def _about(store: Store) -> dict[str, Any]:
+    """Return what an open file says of itself: names, units, sizes."""
+    return {
+        "path": str(store.path),
+        "dataset": store.dataset_name,
+        "feature": store.feature,
+        "unit": store.unit,  # or "unknown"
+        "timezone": store.timezone,
+        "local_zone": store.local_zone,  # the zone people live by, if times are in UTC
+        "missing": store.missing,
+        "imputed": store.imputed,  # None: unknown whether zeros were replaced
+        "rows": len(store.timestamps),
+        "sensors": len(store.sensors.ids),
+        "first_timestamp": store.timestamps[0].decode(),
+        "last_timestamp": store.timestamps[-1].decode(),
+        "step_minutes": store.step_minutes,
+    }
+
+
+def _stored(store: Store) -> dict[str, Any]:
+    """Return the facts stored in the file that an open file leaves out: all features, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
         declared = file.attrs.get(ROWS_ATTR)
-        codes = read_codes(store.path, file)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
             problem = f"the attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
@@ -147,24 +161,11 @@ def _file(store: Store) -> dict[str, Any]:
         wrong = int((stored != store.seconds).sum()) if stored.shape == store.seconds.shape else stored.size
     ids = store.sensors.ids
     return {
-        "path": str(store.path),
-        "dataset": store.dataset_name,
-        "feature": store.feature,
-        "unit": store.unit,  # or "unknown"
+        "checksum": store.checksum,
         "features": names,
         "units": {name: units[name] for name in names},
-        "timezone": store.timezone,
-        "local_zone": store.local_zone,  # the zone people live by, if times are in UTC
-        "missing": store.missing,
-        "missing_codes": codes,  # further missing-value codes in the original; NaN in the file
-        "imputed": store.imputed,  # None: unknown whether zeros were replaced
-        "rows": len(store.timestamps),
         "declared_rows": None if declared is None else int(number[0]),
         "failed_rows": len(timed) - int(timed.sum()),  # stored rows lacking a time, skipped elsewhere
-        "sensors": len(ids),
-        "first_timestamp": store.timestamps[0].decode(),
-        "last_timestamp": store.timestamps[-1].decode(),
-        "step_minutes": store.step_minutes,
         "without_info": [vdid for vdid in ids if vdid not in described],  # data ids missing in vd_info
         "unknown_info": sorted(described - set(ids)),  # vd_info ids missing in the data
         # Rows at or before the time of the previous row, by stored seconds if any.
@@ -211,16 +212,14 @@ def _clock(store: Store) -> dict[str, Any]:
 
 
 def _readings(store: Store) -> dict[str, Any]:
-    """Return missing shares, overall and by sensor, statistics of all observations, and counts of impossible speeds."""
+    """Return missing shares, overall and by sensor, and statistics of all observations."""
     ids, readings = store.sensors.ids, store.values[store.valid]
     observed = store.valid.sum(axis=0)
     missing = 1.0 - observed / len(store.timestamps)
     total = store.values.sum(axis=0, dtype=np.float64, where=store.valid)
     worst = np.argsort(-missing, kind="stable")[:WORST]
-    fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {  # numbers are None if all values are missing
         "missing_share": float(1.0 - store.valid.mean()),
-        "zero_share": float((store.values == 0).mean()),
         "sensor_missing_share": dict(zip(ids, missing.tolist(), strict=True)),
         "sensor_mean": {vdid: float(total[i] / observed[i]) if observed[i] else None for i, vdid in enumerate(ids)},
         "worst_sensors": {ids[sensor]: float(missing[sensor]) for sensor in worst},
@@ -228,14 +227,14 @@ def _readings(store: Store) -> dict[str, Any]:
         "lowest": float(readings.min()) if len(readings) else None,
         "median": float(np.median(readings)) if len(readings) else None,
         "mean": float(readings.mean(dtype=np.float64)) if len(readings) else None,
-        "highest": float(readings.max()) if len(readings) else None,
-        "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
-        "fast_sensors": [ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
     }
 
 
 def _suspect_values(store: Store) -> dict[str, Any]:
-    """Return numbers that may be missing-value codes: below 0, or frequent and far from all other numbers."""
+    """Return counts of impossible speeds, and numbers that may be missing-value codes.
+
+    A code is below 0, or frequent and far from all other numbers.
+    """
     below: Counter[float] = Counter()
     ends: Counter[float] = Counter()  # each sensor's largest and smallest numbers, with counts
     odd: dict[str, float] = {}
@@ -261,7 +260,15 @@ def _suspect_values(store: Store) -> dict[str, Any]:
         if vdid in odd:
             count, readings = int((values == odd[vdid]).sum()), int(valid.sum())
             entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
+    with open_hdf5(store.path, ADVICE) as file:
+        codes = read_codes(store.path, file)
+    fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {
+        "zero_share": float((store.values == 0).mean()),
+        "highest": float(store.values.max(where=store.valid, initial=-np.inf)) if store.valid.any() else None,
+        "fast_readings": int(fast.sum()),  # 0 for other quantities and unknown units
+        "fast_sensors": [store.sensors.ids[sensor] for sensor in np.argsort(-fast, kind="stable") if fast[sensor]],
+        "missing_codes": codes,  # further missing-value codes in the original; NaN in the file
         "negative_readings": below.total(),
         "most_negative": below.most_common(1)[0][0] if below else None,  # the most frequent negative number
         "odd_values": dict(sorted(entries.items(), key=lambda item: -item[1]["share"])),
@@ -356,13 +363,13 @@ def stuck_sensors(store: Store) -> dict[str, float]:
     return longest
 
 
-def _positions(sensors: Sensors) -> dict[str, Any]:
+def _positions(store: Store) -> dict[str, Any]:
     """Return sensors with missing, shared or far locations.
 
     Far is more than 10 km and 10 median distances from the next location, or more than 500 km from the median
     location.  Distances are between distinct locations: two sensors gone astray together are as far off as one sensor.
     """
-    ids = np.array(sensors.ids)
+    sensors, ids = store.sensors, np.array(store.sensors.ids)
     degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
     is_located = np.isfinite(degrees).all(axis=1)
     locations, index, count = np.unique(degrees[is_located], axis=0, return_inverse=True, return_counts=True)

@@ -25,13 +25,10 @@ from starlette.types import Receive, Scope, Send
 from socialx.core.errors import SocialxError
 from socialx.core.version import __version__
 from socialx.drawing.page import digest, files, render
-from socialx.scoring.adaptation import free_flow_speeds
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import LATE_STEPS, Latest, error_text, to_json
+from socialx.serving.latest import LATE_STEPS, Served, error_text, to_json
 from socialx.serving.posted import CSV, JSON, LastHour, read_issue
 from socialx.serving.worker import QueueFullError, Worker
-from socialx.tasks.build import Experiment
-from socialx.tasks.opened import Band
 from socialx.tasks.predict import duration
 
 Refusals = dict[int | str, dict[str, Any]]
@@ -125,23 +122,17 @@ Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detai
 
 @dataclass(eq=False)
 class Service:
-    """Hold the state that all endpoints share: a trained model, and answers from the data file.
+    """Hold the state that all endpoints share: a run in service, and the queue in front of its model.
 
-    run: name of the run in answers. worker: queue in front of the model. band: prediction intervals for every answer.
-    latest: answers from the data file, if the file has a lookback. follow: whether data file and run are checked for
-    changes. token: the secret that requests need. origins: web origins whose pages may ask. tiles: address and
-    attribution as from ``read_tiles``. free_flow: free-flow speed per sensor in the first data file, float32 [N]; only
-    for speeds. timeout_s: seconds until answer 504. most_bytes: longest body. newer: returns the service of a newer
-    run, if any. reason: why the newer run is unused.
+    served: the run that answers. worker: the queue. follow: whether data file and run are checked for changes. token:
+    the secret that requests need. origins: web origins whose pages may ask. tiles: address and attribution as from
+    ``read_tiles``. timeout_s: seconds until answer 504. most_bytes: longest body. newer: returns a newer run, if any.
+    reason: why the newer run is unused.
     """
 
-    experiment: Experiment
-    run: str
+    served: Served
     worker: Worker
     metrics: Metrics
-    band: Band | None = None
-    latest: Latest | None = None
-    free_flow: np.ndarray | None = None
     follow: bool = False
     token: str | None = None
     origins: tuple[str, ...] = ()
@@ -150,48 +141,13 @@ class Service:
     most_bytes: int = 4 << 20
     coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    newer: Callable[[], Service | None] = lambda: None
+    newer: Callable[[], Served | None] = lambda: None
     reason: str = ""
-
-    def forecast_from_data(self, follow: bool) -> None:
-        """Forecast from the data file for /forecast/latest, at once; ``follow``: also after every later change."""
-        latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
-        issued = latest.read()
-        latest.keep(issued, [self.worker.forward(issue.batch) for issue in issued])
-        self.follow, self.latest = follow, latest
-        if "speed" in self.experiment.data.targets[0]:
-            self.free_flow = free_flow_speeds(latest.experiment.data)[:, 0]
-
-    def network(self) -> dict[str, Any]:
-        """Return the content of /sensors: sensors with locations and free-flow speeds, sizes and units."""
-        data = self.experiment.data
-        store, sensors = data.store, data.sensors
-        places = [
-            (lat, lon) if np.isfinite([lat, lon]).all() else (None, None)
-            for lat, lon in zip(sensors.latitude.tolist(), sensors.longitude.tolist(), strict=True)
-        ]
-        free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
-        rows = zip(sensors.ids, places, free, strict=True)
-        return {
-            "run": self.run,
-            "dataset": store.dataset_name,
-            "timezone": store.timezone,
-            "local_zone": store.local_zone,
-            "feature": data.targets[0],
-            "unit": store.unit,
-            "step_minutes": store.step_minutes,
-            "lookback": data.lookback,
-            "horizon": data.horizon,
-            "sensors": [
-                {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
-                for vdid, (lat, lon), speed in rows
-            ],
-        }
 
     def gauges(self) -> dict[str, float | None]:
         """Return what /metrics has of this moment, None for what is unknown."""
         gauges: dict[str, float | None] = {"socialx_queue_length": self.worker.taken}
-        if (latest := self.latest) is not None:
+        if (latest := self.served.latest) is not None:
             gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
             gauges["socialx_last_data_age_seconds"] = latest.age_s
             gauges["socialx_interval_coverage_ratio"] = latest.coverage
@@ -201,7 +157,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Run the model, and follow the data file if ``follow`` is on, during the block: the server's lifetime."""
         self.tasks = [asyncio.create_task(self.worker.run())]
-        if self.latest is not None and self.follow:
+        if self.served.latest is not None and self.follow:
             self.tasks.append(asyncio.create_task(self._follow()))
         yield
         for task in self.tasks:
@@ -213,20 +169,17 @@ class Service:
         while True:
             await asyncio.sleep(EVERY_S)
             await self.renew()
-            if self.latest is not None:
-                await self.latest.look(self.worker.ask)
+            if self.served.latest is not None:
+                await self.served.latest.look(self.worker.ask)
 
     async def renew(self) -> None:
         """Switch to a newer run, if any, for waiting requests too; a run that fails to load changes only ``reason``."""
         try:
-            other = await asyncio.to_thread(self.newer)
+            if (newer := await asyncio.to_thread(self.newer)) is not None:
+                self.served, self.worker.forward = newer, newer.infer
+            self.reason = ""
         except (SocialxError, OSError) as error:
             self.reason = f"the newer run: {error_text(error)}"
-            return
-        self.reason = ""
-        if other is not None:
-            self.experiment, self.run, self.worker.forward = other.experiment, other.run, other.worker.forward
-            self.band, self.latest, self.free_flow = other.band, other.latest, other.free_flow
 
     async def body(self, request: Request) -> tuple[str, bytes]:
         """Read the body of a request, and return content type and body.
@@ -256,12 +209,12 @@ class Service:
 
     async def answer(self, kind: str, body: bytes) -> bytes:
         """Forecast from a body of content type ``kind``, and return JSON.  Raise SocialxError for a refused body."""
-        experiment = self.experiment if self.latest is None else self.latest.experiment
-        issue = await asyncio.to_thread(read_issue, experiment, kind, body)
-        values = await self.worker.ask(issue.batch)
+        lookback = await asyncio.to_thread(read_issue, self.served.present, kind, body)
+        values = await self.worker.ask(lookback.batch)
         if not np.isfinite(values).all():
             raise SocialxError("readings", "the forecast of such large numbers overflows", "send plain numbers")
-        return await asyncio.to_thread(lambda: to_json(issue.forecast(self.run, values, self.band).as_dict()))
+        served = self.served
+        return await asyncio.to_thread(lambda: to_json(lookback.forecast(served.run, values, served.band).as_dict()))
 
 
 class Compressed(GZipMiddleware):
@@ -272,16 +225,12 @@ class Compressed(GZipMiddleware):
         await (super().__call__ if scope.get("method") == "GET" else self.app)(scope, receive, send)
 
 
-def make_service(experiment: Experiment, run: str, places: int) -> Service:
-    """Make a service with batches up to ``loader.batch_size``. run: name in answers. places: most waiting requests."""
-    experiment.model.eval()
-    device, metrics = experiment.precision.device, Metrics()
+def make_service(served: Served, places: int) -> Service:
+    """Make a service with batches up to ``loader.batch_size``. places: most waiting requests."""
+    device, metrics = served.experiment.precision.device, Metrics()
     begins = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
-    most = experiment.settings.loader.batch_size
-    worker = Worker(
-        partial(experiment.precision.infer, experiment.model), most, places, metrics.batches.observe, begins
-    )
-    return Service(experiment, run, worker, metrics)
+    most = served.experiment.settings.loader.batch_size
+    return Service(served, Worker(served.infer, most, places, metrics.batches.observe, begins), metrics)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -338,22 +287,22 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
     async def latest(short: bool = False) -> Response:
         """Return the forecast after the last row of the server's data file; short: in tenths, and without intervals."""
-        if service.latest is None:
+        if (answers := service.served.latest) is None:
             raise HTTPException(404, "the file of this server has no lookback to forecast from")
-        return _json(service.latest.short if short else service.latest.answer)
+        return _json(answers.short if short else answers.answer)
 
     @app.get("/curve", response_model=CurveAnswer, responses=missing)
     async def curve(sensor: str) -> Response:
         """Return observations around the latest forecast, climatology and the forecast before, for a sensor by id."""
-        ids = service.experiment.data.sensors.ids
-        if service.latest is None or service.latest.curves is None or sensor not in ids:
+        ids, answers = service.served.experiment.data.sensors.ids, service.served.latest
+        if answers is None or answers.curves is None or sensor not in ids:
             raise HTTPException(404, "the run lacks this sensor, or the file lacks a lookback")
-        return _json(service.latest.curves.curve(sensor, ids.index(sensor)))
+        return _json(answers.curves.curve(sensor, ids.index(sensor)))
 
     @app.get("/sensors", response_model=NetworkAnswer, responses={401: {"model": Refusal}})
     async def sensors() -> Response:
         """Return the sensors with locations, and the sizes and units of a request."""
-        return _json(to_json(service.network()))
+        return _json(to_json(service.served.network()))
 
 
 def _add_states(app: FastAPI, service: Service) -> None:
@@ -369,7 +318,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Return whether the server answers, and how old the data is."""
         stopped = any(task.done() for task in service.tasks)
         stuck = service.worker.stuck(service.timeout_s)
-        latest, reasons, last_data = service.latest, [service.reason], None
+        latest, reasons, last_data = service.served.latest, [service.reason], None
         if latest is not None:
             reasons += [latest.reason, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
             last_data = f"{duration(latest.age_s)} ago"
@@ -385,7 +334,7 @@ def _add_states(app: FastAPI, service: Service) -> None:
         """Return counts and times in the text format of Prometheus."""
         return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    document = page(service.token is not None, service.latest is not None, service.follow, service.tiles)
+    document = page(service.token is not None, service.served.latest is not None, service.follow, service.tiles)
     headers = {"content-security-policy": POLICY}
     if service.tiles:  # whose servers ask which page shows their tiles
         origin = urlsplit(service.tiles)

@@ -23,11 +23,12 @@ from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S
 from socialx.forecast.forecast import Forecast, Observed
+from socialx.scoring.adaptation import free_flow_speeds
 from socialx.scoring.drift import LEVEL
-from socialx.serving.worker import Issue
+from socialx.serving.worker import Lookback
 from socialx.tasks.build import Experiment
 from socialx.tasks.opened import Band
-from socialx.tasks.predict import SHOWN_HISTORIES, age_seconds, find_origins, requested_times
+from socialx.tasks.predict import SHOWN_HISTORIES, Asked, Issue, age_seconds, find_origins, requested_times
 
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 LATE_STEPS = 3  # a last row older than so many steps is late
@@ -75,7 +76,7 @@ class Latest:
     _due: dict[int, list[np.ndarray]] = field(default_factory=dict)  # issued -> both ends of its 50 % intervals [P,N]
     _scored: deque[tuple[int, int, int]] = field(default_factory=deque)  # issued, readings in them, readings
 
-    def read(self) -> list[Issue]:
+    def read(self) -> list[Lookback]:
         """Open the present file, and return the lookbacks until the last row and, if rows exist, a horizon before.
 
         Raises SocialxError for a file without a lookback for the run, or of another unit, step or zone than at first.
@@ -95,18 +96,19 @@ class Latest:
         if experiment.past is not None:
             experiment.past.renew(experiment.data)
         context = experiment.data.context(JITTER_S)
-        issued = find_origins(experiment, context, requested_times(experiment, context))
+        issued = find_origins(experiment, context, requested_times(experiment, context, Asked()))
         earlier = issued - 60 * context.step_minutes * context.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
-        return [Issue.ending_at(experiment, context, time) for time in times]
+        return [Lookback.until(experiment, context, time) for time in times]
 
-    def keep(self, issued: list[Issue], values: list[np.ndarray]) -> None:
+    def keep(self, issued: list[Lookback], values: list[np.ndarray]) -> None:
         """Replace the answers. issued: from ``read``, latest first. values: model output float32 [1,P,N,G] for each."""
-        issue, context, data = issued[0], issued[0].context, issued[0].experiment.data
+        issue = issued[0].issue
+        context, data, origins = issue.context, issue.experiment.data, issue.origins
         if self.band is not None:
             self._score(issue)
-            ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL, torch.from_numpy(issue.time))
-            self._due[int(issue.time[0])] = [end[0, ..., 0].numpy() for end in ends]
+            ends = self.band.intervals.apply(torch.from_numpy(values[0]), LEVEL, torch.from_numpy(origins))
+            self._due[int(origins[0])] = [end[0, ..., 0].numpy() for end in ends]
         pairs = zip(issued, values, strict=True)
         forecast, *earlier = (one.forecast(self.run, given, self.band) for one, given in pairs)
         rows = np.searchsorted(forecast.observed.times, forecast.origin)
@@ -117,14 +119,14 @@ class Latest:
         self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = to_json({**tenths, "last_observed": readings})
-        times, observed = context.excerpt(issue.time, SHOWN_HISTORIES * context.lookback)
-        usual = data.shared_climatology.lookup(times, np.repeat(issue.time, len(times))).readings[0, ..., 0]
+        times, observed = context.excerpt(origins, SHOWN_HISTORIES * context.lookback)
+        usual = data.shared_climatology.lookup(times, np.repeat(origins, len(times))).readings[0, ..., 0]
         self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
         """Count observations inside earlier 50 % intervals whose horizon has ended by ``issue``, for ``coverage``."""
-        context, origin = issue.context, int(issue.time[0])
+        context, origin = issue.context, int(issue.origins[0])
         for issued in [start for start in self._due if start + 60 * context.step_minutes * context.horizon <= origin]:
             low, high = self._due.pop(issued)
             rows = context.rows_at(next_times(issued, context.step_minutes, context.horizon))
@@ -167,6 +169,66 @@ class Latest:
             self.reason = ""
         except (SocialxError, OSError) as error:
             self.reason = error_text(error)
+
+
+@dataclass(eq=False)
+class Served:
+    """A run in service: a trained model for a data file, and answers from this file.
+
+    run: its name in answers. band: prediction intervals for every answer. latest: answers from the data file, if the
+    file has a lookback. free_flow: free-flow speed per sensor in the first data file, float32 [N]; only for speeds.
+    """
+
+    experiment: Experiment
+    run: str
+    band: Band | None = None
+    latest: Latest | None = None
+    free_flow: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Take the model out of training."""
+        self.experiment.model.eval()
+
+    def infer(self, batch: Batch) -> np.ndarray:
+        """Return the model output float32 [B,P,N,G] for a batch."""
+        return self.experiment.precision.infer(self.experiment.model, batch)
+
+    @property
+    def present(self) -> Experiment:
+        """The experiment with the data file as it was last read."""
+        return self.experiment if self.latest is None else self.latest.experiment
+
+    def forecast_from_data(self) -> None:
+        """Forecast from the data file for /forecast/latest, at once."""
+        latest = Latest(self.experiment, self.run, self.experiment.data.store.path, self.band)
+        issued = latest.read()
+        latest.keep(issued, [self.infer(lookback.batch) for lookback in issued])
+        self.latest = latest
+        if "speed" in self.experiment.data.targets[0]:
+            self.free_flow = free_flow_speeds(latest.experiment.data)[:, 0]
+
+    def network(self) -> dict[str, Any]:
+        """Return the content of /sensors: sensors with locations and free-flow speeds, sizes and units."""
+        data = self.experiment.data
+        store, sensors = data.store, data.sensors
+        degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
+        places = [pair if np.isfinite(pair).all() else (None, None) for pair in degrees.tolist()]
+        free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
+        return {
+            "run": self.run,
+            "dataset": store.dataset_name,
+            "timezone": store.timezone,
+            "local_zone": store.local_zone,
+            "feature": data.targets[0],
+            "unit": store.unit,
+            "step_minutes": store.step_minutes,
+            "lookback": data.lookback,
+            "horizon": data.horizon,
+            "sensors": [
+                {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
+                for vdid, (lat, lon), speed in zip(sensors.ids, places, free, strict=True)
+            ],
+        }
 
 
 def error_text(error: SocialxError | OSError) -> str:

@@ -21,7 +21,7 @@ from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
 from socialx.files.store.time_axis import JITTER_S, Clock, known_zone, read_time
-from socialx.serving.worker import Issue
+from socialx.serving.worker import Lookback
 from socialx.tasks.build import Experiment
 
 JSON, CSV = "application/json", "text/csv"
@@ -47,7 +47,7 @@ class LastHour(BaseModel):
     )
 
 
-def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
+def read_issue(experiment: Experiment, kind: str, body: bytes) -> Lookback:
     """Return the lookback in a body; ``kind`` is the content type, JSON or CSV.
 
     The reader compares sizes before parsing, and counts rows before reading numbers: a million mistakes cost as much
@@ -82,7 +82,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
         raise SocialxError("readings", empty, "send at least one reading")
-    return Issue.ending_at(experiment, context, seconds[-1:])
+    return Lookback.until(experiment, context, seconds[-1:])
 
 
 def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], dict[str, list[Any]]]:

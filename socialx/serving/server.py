@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 from socialx.core.disk import file_signature
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
-from socialx.core.help import INTERVAL, RUN, Help, with_help
+from socialx.core.help import INTERVAL, RUN, Help, Server, with_help
 from socialx.core.progress import Callback, note, subscribe
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
@@ -25,7 +25,7 @@ from socialx.tasks.train import Run
 from socialx.training.run_folder import find_run_folder, open_run
 
 if TYPE_CHECKING:
-    from socialx.serving.endpoints import Service
+    from socialx.serving.latest import Served
 
 MIB = 1 << 20
 KEEP_ALIVE_S = 75  # longer than clients and proxies keep a connection: who closes first must not be the server
@@ -38,17 +38,17 @@ def serve(
     data: str | Path | None = None,
     *,
     follow: Annotated[
-        bool, Help("look at the data file every few seconds, and forecast again when it was changed")
+        bool, Server("look at the data file every few seconds, and forecast again when it was changed")
     ] = False,
     interval: Annotated[float | None, INTERVAL] = None,
-    host: Annotated[str, Help("0.0.0.0: other machines can ask", "ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, Help("0: a free one", "N")] = 8000,
-    token_file: Annotated[str | Path | None, Help("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
-    allow_origin: Annotated[Sequence[str], Help("pages of this origin may ask; may be repeated", "URL")] = (),
+    host: Annotated[str, Server("0.0.0.0: other machines can ask", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, Server("0: a free one", "N")] = 8000,
+    token_file: Annotated[str | Path | None, Server("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
+    allow_origin: Annotated[Sequence[str], Server("pages of this origin may ask; may be repeated", "URL")] = (),
     tiles: Annotated[str | None, Help("streets below the map: a server of XYZ tiles, then its owner", "URL")] = None,
-    queue: Annotated[int, Help("requests that may wait; further ones are answered 429", "N")] = 64,
-    timeout: Annotated[float, Help("requests that take longer are answered 504", "SECONDS")] = 10.0,
-    max_body: Annotated[float, Help("requests that are longer are answered 413", "MIB")] = 4.0,
+    queue: Annotated[int, Server("requests that may wait; further ones are answered 429", "N")] = 64,
+    timeout: Annotated[float, Server("requests that take longer are answered 504", "SECONDS")] = 10.0,
+    max_body: Annotated[float, Server("requests that are longer are answered 413", "MIB")] = 4.0,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
@@ -62,7 +62,7 @@ def serve(
     try:
         import uvicorn
 
-        from socialx.serving.endpoints import make_app
+        from socialx.serving.endpoints import make_app, make_service
         from socialx.serving.guard import read_origins, read_tiles, read_token
     except ImportError as error:
         missing = f"serving needs the packages of the extra serve ({error.name} is missing)"
@@ -79,17 +79,16 @@ def serve(
             named = layers.argument("data.path")
             if follow and not named:
                 raise SettingsError("", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}")
-            served = Served(path, layers, follow, interval, queue, progress)
-            service = served.make(path)
+            runs = Runs(path, layers, follow, interval, progress)
+            service = make_service(runs.load(path), queue)
             service.token, service.origins, service.tiles = token, origins, streets
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
-            if follow:
-                service.newer = served.newer
+            service.follow, service.newer = follow, runs.newer
             if not named:
                 shown = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"
                 note(Message("", shown, newer))
-            _tell(listener, path, service.latest is not None, token is not None)
+            _tell(listener, path, service.served.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
             log_level="warning",
@@ -107,60 +106,57 @@ def serve(
 
 
 @dataclass(eq=False)
-class Served:
-    """Load the run in a folder or behind a link, and reload after a change.
+class Runs:
+    """Load the run in a folder or behind a link, and load again after a change.
 
-    layers: settings from the call. interval: level of prediction intervals, if wanted. queue: most waiting requests.
-    version: signature of the folder in service. refused: signatures of a folder and a file that failed -> error.
+    layers: settings from the call. follow: whether the data file is followed. interval: level of prediction intervals,
+    if wanted. version: signature of the folder in service. refused: signatures of a folder and a file that failed ->
+    error.
     """
 
     folder: Path
     layers: ConfigLayers
     follow: bool
     interval: float | None
-    queue: int
-    progress: Callback | None
+    progress: Callback | None = None
     version: tuple[object, ...] = ()
     refused: dict[tuple[object, ...], SocialxError] = field(default_factory=dict)
     experiment: Experiment | None = None
 
-    def make(self, folder: Path) -> Service:
-        """Load the run in a folder, forecast, and return the service.  Raise SocialxError as ``predict`` does."""
-        from socialx.serving.endpoints import make_service
+    def load(self, folder: Path) -> Served:
+        """Load the run in a folder, and forecast.  Raise SocialxError as ``predict`` does."""
+        from socialx.serving.latest import Served
 
         version = find_run_folder(self.folder).version
-        run = open_run(folder)
-        opened = open_forecasting(run, self.layers, split=False, same_missing=self.follow)
+        opened = open_forecasting(open_run(folder), self.layers, split=False, same_missing=self.follow)
         experiment = opened.experiment
-        service = make_service(experiment, folder.resolve().name, self.queue)
-        if self.interval is not None:
-            service.band = opened.band(self.interval, int(experiment.data.store.seconds[-1]))
+        band = None if self.interval is None else opened.band(self.interval, int(experiment.data.store.seconds[-1]))
+        served = Served(experiment, folder.resolve().name, band)
         try:
-            service.forecast_from_data(self.follow)
+            served.forecast_from_data()
         except SocialxError as error:
             if self.layers.argument("data.path"):
                 raise
             note(error.messages[0])
         self._refuse_other(experiment)
         self.version, self.experiment = version, experiment
-        return service
+        return served
 
-    def newer(self) -> Service | None:
-        """Return the service for a newer run, or None for an unchanged folder.
+    def newer(self) -> Served | None:
+        """Return a newer run, or None for an unchanged folder.
 
         Raises SocialxError or OSError for an unreadable run, and SocialxError for another network.
         """
         run = find_run_folder(self.folder)
-        version = run.version
-        if version == self.version:
+        if run.version == self.version:
             return None
-        files = version, file_signature(Path(str(self.layers.argument("data.path"))))
+        files = run.version, file_signature(Path(str(self.layers.argument("data.path"))))
         if files not in self.refused:
             try:
                 with subscribe(self.progress):
-                    service = self.make(run.path.resolve())
-                    note(Message(self.folder, f"{service.run} makes the forecasts now"))
-                    return service
+                    served = self.load(run.path.resolve())
+                    note(Message(self.folder, f"{served.run} makes the forecasts now"))
+                    return served
             except SocialxError as error:
                 self.refused = {files: error}
         raise self.refused[files]

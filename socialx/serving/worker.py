@@ -21,7 +21,7 @@ from socialx.data.series import ContextReader
 from socialx.forecast.forecast import Forecast
 from socialx.tasks.build import Experiment
 from socialx.tasks.opened import Band
-from socialx.tasks.predict import as_forecast
+from socialx.tasks.predict import Issue
 
 GATHER_S = 0.003  # how long a request waits for others; a small part of what a forecast takes
 Forward = Callable[[Batch], np.ndarray]
@@ -32,28 +32,23 @@ class QueueFullError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Issue:
-    """Hold the lookback of a forecast as a batch; ``time`` int64 [1] is the forecast origin in seconds."""
+class Lookback:
+    """Hold the lookback of one forecast as a batch."""
 
-    experiment: Experiment
-    context: ContextReader
-    time: np.ndarray
+    issue: Issue
     batch: Batch
 
     @classmethod
-    def ending_at(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
+    def until(cls, experiment: Experiment, context: ContextReader, time: np.ndarray) -> Self:
         """Read the lookback until a forecast origin, and adapt the model; time: int64 [1] in seconds."""
         if experiment.past is not None:
             experiment.past.prepare(time.tolist())  # not in the thread of the model
         ((_, batch),) = context.batches(time, 1)
-        return cls(experiment, context, time, batch)
+        return cls(Issue(experiment, context, time), batch)
 
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """Return the model output float32 [1,P,N,G] as a forecast by a run, with intervals if ``band`` is given."""
-        context, batch = self.context, self.batch
-        inputs = context.count_valid(batch), context.has_reported(batch), *context.excerpt(self.time, context.lookback)
-        forecast = as_forecast(self.experiment, run, self.time, values, *inputs)
-        return forecast if band is None else band.add_bounds(forecast, values)
+        return self.issue.forecast(run, [self.issue.part(self.batch, values)], band)
 
 
 @dataclass(eq=False)

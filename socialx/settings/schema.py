@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -21,9 +22,12 @@ from socialx.core.notebook import names_in
 from socialx.settings.kinds import CUSTOM, ENCODERS, MODELS, POOLINGS, Kind
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
-    """Return a field with help text and pydantic limits."""
-    return Field(default, description=description, **limits)
+def setting(default: Any, description: str, panel: str = "", **limits: Any) -> Any:
+    """Return a field with help text and pydantic limits. panel: heading in a command's help, if not its section's."""
+    return Field(default, description=description, json_schema_extra={"panel": panel}, **limits)
+
+
+_hardware = partial(setting, panel="Hardware")
 
 
 def _split_commas(value: Any) -> Any:
@@ -217,11 +221,11 @@ def _as_text(value: Any) -> Any:
 class TrainerSettings(Section):
     """Optimisation, and the machine that trains or forecasts."""
 
-    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = setting(
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = _hardware(
         "auto", "auto: for training bf16-mixed on CUDA and 32-true on a CPU, for scores and forecasts 32-true"
     )
-    device: str = setting("auto", "auto, cpu, cuda, or one GPU such as cuda:1", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    threads: int | None = setting(
+    device: str = _hardware("auto", "auto, cpu, cuda, or one GPU such as cuda:1", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    threads: int | None = _hardware(
         None,
         "threads of tensor operations on a CPU; not set: $OMP_NUM_THREADS, or as many as there are cores",
         ge=1,
@@ -230,10 +234,10 @@ class TrainerSettings(Section):
     float32_matmul_precision: Literal["highest", "high", "medium"] = setting(
         "high", "float32 matrix products on CUDA; high is TF32; scores and forecasts use highest"
     )
-    compile: Annotated[Literal["auto", "off", "default", "max-autotune"], BeforeValidator(_on_or_off)] = setting(
+    compile: Annotated[Literal["auto", "off", "default", "max-autotune"], BeforeValidator(_on_or_off)] = _hardware(
         "auto", "torch.compile of the training step; auto: on CUDA, for 40,000 steps or more; a failure is a warning"
     )
-    cuda_graph: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = setting(
+    cuda_graph: Annotated[Literal["auto", "on", "off"], BeforeValidator(_on_or_off)] = _hardware(
         "auto", "record the training step as a CUDA graph and replay it; auto: on CUDA, for a model of socialx"
     )
     max_epochs: int = setting(5, "epochs after which the schedule ends; early stopping may end before", ge=1)
@@ -248,15 +252,15 @@ class TrainerSettings(Section):
         50, "steps between two readings of the loss; each reading waits for the device", ge=1
     )
     loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
-        (), "send epochs to tensorboard, wandb or mlflow, in addition to metrics.jsonl and metrics.csv"
+        (), "send epochs to tensorboard, wandb or mlflow, in addition to metrics.jsonl and metrics.csv", "Output"
     )
     init_from: Annotated[str | None, BeforeValidator(_as_text)] = setting(
-        None, "run whose weights, model settings and units this training starts from; not set: fresh weights"
+        None, "run whose weights, model settings and units this training starts from; not set: fresh weights", "Model"
     )
     teacher: Names = setting(
         (), "runs on the same data whose mean forecast the model learns to repeat, in addition to the target"
     )
-    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME")
+    run_dir: Path | None = setting(None, "run folder; not set: runs/DATASET-DATE-TIME", "Output")
 
 
 class ProfileSettings(Section):

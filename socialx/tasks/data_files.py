@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, shortened
-from socialx.core.help import OVERWRITE, Help, with_help
+from socialx.core.help import OVERWRITE, FailIf, Help, InputFormat, Output, Sensors, Times, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.outputs import MAP, PICTURE, check_outputs
 from socialx.core.progress import Callback, note, subscribe, work
@@ -76,12 +76,12 @@ def convert(
     kind: Annotated[str, Help("the data set, its format, or auto for both", "auto|metr-la|pems-bay|FORMAT")],
     data: str | Path | Sequence[str | Path] | Frame,
     output: Annotated[
-        str | Path | None, Help("output file; with auto, omit it to only identify the input", "FILE")
+        str | Path | None, Output("output file; with auto, omit it to only identify the input", "FILE")
     ] = None,
     *,
-    validate: Annotated[bool, Help("check the written file, exit 3 if it fails")] = False,
+    validate: Annotated[bool, FailIf("check the written file, exit 3 if it fails")] = False,
     overwrite: Annotated[bool, OVERWRITE] = False,
-    dry_run: Annotated[bool, Help("describe a table, and write nothing")] = False,
+    dry_run: Annotated[bool, Output("describe a table, and write nothing")] = False,
     progress: Callback | None = None,
     **options: Any,
 ) -> Conversion:
@@ -228,18 +228,18 @@ def append(
 def backfill(
     paths: Annotated[str | Path | Sequence[str | Path], Help("HDF5 files, or folders of them", "FILE...")],
     meta_csv: Annotated[
-        str | Path | None, Help("exact locations, joined by id; they win over the file", "FILE")
+        str | Path | None, Sensors("exact locations, joined by id; they win over the file", "FILE")
     ] = None,
     *,
-    rewrite: Annotated[bool, Help("rewrite files of the two oldest layouts")] = False,
-    without_positions: Annotated[bool, Help("complete files of sensors without a position too")] = False,
-    units: Annotated[str | None, Help("unit of the speeds, where a file lacks it", "mph|km/h")] = None,
+    rewrite: Annotated[bool, Output("rewrite files of the two oldest layouts")] = False,
+    without_positions: Annotated[bool, Sensors("complete files of sensors without a position too")] = False,
+    units: Annotated[str | None, InputFormat("unit of the speeds, where a file lacks it", "mph|km/h")] = None,
     timezone: Annotated[
-        str | None, Help("time zone of the times, where a file lacks it, such as Europe/Paris", "ZONE")
+        str | None, Times("time zone of the times, where a file lacks it, such as Europe/Paris", "ZONE")
     ] = None,
-    local_zone: Annotated[str | None, Help("by whose clock people live, where the times are in UTC", "ZONE")] = None,
-    backup: Annotated[bool, Help("keep the old file as FILE.bak")] = False,
-    dry_run: Annotated[bool, Help("print the plan and change nothing")] = False,
+    local_zone: Annotated[str | None, Times("by whose clock people live, where the times are in UTC", "ZONE")] = None,
+    backup: Annotated[bool, Output("keep the old file as FILE.bak")] = False,
+    dry_run: Annotated[bool, Output("print the plan and change nothing")] = False,
     progress: Callback | None = None,
 ) -> list[older.Completion]:
     """Complete older HDF5 files: positions, times in seconds, unit, time zone, and unstated rules.
@@ -338,9 +338,9 @@ def inspect(
     *,
     fail_unless: str = "",
     plot: Annotated[
-        str | Path | None, Help("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE")
+        str | Path | None, Output("draw the sensors and a week of readings, .png, .svg or .pdf", "FILE")
     ] = None,
-    geojson: Annotated[str | Path | None, Help("write the sensors as points of a map", "FILE")] = None,
+    geojson: Annotated[str | Path | None, Output("write the sensors as points of a map", "FILE")] = None,
     progress: Callback | None = None,
 ) -> Inspection:
     """Report the kind and content of a file: time axis, missing values, dead sensors, positions, checks.
@@ -378,7 +378,7 @@ def inspect(
 @with_help
 def download(
     dataset: Annotated[str, Help("which data set", "metr-la|pems-bay")],
-    folder: Annotated[str | Path, Help("where the files go", "FOLDER")] = "data",
+    folder: Annotated[str | Path, Output("where the files go", "FOLDER")] = "data",
     *,
     mirror: Annotated[
         str | None, Help("address of a folder that holds the files, in place of the published one", "ADDRESS")

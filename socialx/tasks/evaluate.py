@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch, Target
 from socialx.core.errors import Argument, SettingsError
-from socialx.core.help import END, SPLIT, START, Help, with_help
+from socialx.core.help import END, SPLIT, START, Help, Output, Scores, with_help
 from socialx.core.notebook import names_in
 from socialx.core.outputs import check_outputs
 from socialx.core.progress import Callback, subscribe
@@ -48,25 +48,27 @@ def evaluate(
     ] = (),
     data: str | Path | Mapping[str, Any] | None = None,
     *,
-    baselines: Annotated[bool, Help("also score naive and the historical average, and list published results")] = False,
+    baselines: Annotated[
+        bool, Scores("also score naive and the historical average, and list published results")
+    ] = False,
     climatology_days: Annotated[
         int | str | Sequence[int | str],
-        Help("also score runs with N days in the climatology, or with the training days (train)", "N,N"),
+        Scores("also score runs with N days in the climatology, or with the training days (train)", "N,N"),
     ] = (),
     silent: Annotated[
-        float | str | Sequence[float], Help("also score runs while these shares of the sensors are silent", "X,X")
+        float | str | Sequence[float], Scores("also score runs while these shares of the sensors are silent", "X,X")
     ] = (),
-    intervals: Annotated[bool, Help("also say how often the prediction intervals of runs hold")] = False,
+    intervals: Annotated[bool, Scores("also say how often the prediction intervals of runs hold")] = False,
     by: Annotated[
-        str | Sequence[str], Help("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
+        str | Sequence[str], Scores("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
     ] = (),
-    compare: Annotated[bool, Help("also the difference of two runs, with its 95 % interval")] = False,
-    drift: Annotated[bool, Help("also say whether runs are as good as their calibration promised, by day")] = False,
+    compare: Annotated[bool, Scores("also the difference of two runs, with its 95 % interval")] = False,
+    drift: Annotated[bool, Scores("also say whether runs are as good as their calibration promised, by day")] = False,
     protocols: Annotated[bool, Help("also the MAE under each rule that publications use")] = False,
     save_forecasts: Annotated[
-        str | Path | None, Help("also write all forecasts with the truth, .h5 or .parquet", "FILE")
+        str | Path | None, Output("also write all forecasts with the truth, .h5 or .parquet", "FILE")
     ] = None,
-    overwrite: Annotated[bool, Help("replace existing files")] = False,
+    overwrite: Annotated[bool, Output("replace existing files")] = False,
     split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,

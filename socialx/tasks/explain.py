@@ -10,7 +10,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 
 from socialx.core.errors import Message
-from socialx.core.help import END, RUN, SPLIT, START, Help, with_help
+from socialx.core.help import END, RUN, SPLIT, START, Output, with_help
 from socialx.core.outputs import MAP, PICTURE, check_outputs
 from socialx.core.progress import Callback, note, subscribe
 from socialx.drawing.map import sensor_places
@@ -39,10 +39,10 @@ def explain(
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
     plot: Annotated[
-        str | Path | None, Help("draw it, with a map of the attention weights, .png, .svg or .pdf", "FILE")
+        str | Path | None, Output("draw it, with a map of the attention weights, .png, .svg or .pdf", "FILE")
     ] = None,
     geojson: Annotated[
-        str | Path | None, Help("write the sensors and lines to their neighbours for a map", "FILE")
+        str | Path | None, Output("write the sensors and lines to their neighbours for a map", "FILE")
     ] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,

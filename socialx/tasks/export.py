@@ -19,7 +19,7 @@ from torch.onnx import ONNXProgram
 
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
-from socialx.core.help import OVERWRITE, RUN, Help, with_help
+from socialx.core.help import OVERWRITE, RUN, Help, Output, with_help
 from socialx.core.notebook import ResultRepr
 from socialx.core.outputs import MODEL, check_outputs
 from socialx.core.precision import is_out_of_memory
@@ -66,7 +66,7 @@ def export(
     run: Annotated[str | Path | Run, RUN],
     output: Annotated[str | Path, Help("a .pt2, .onnx or .safetensors file", "OUTPUT")],
     *,
-    format: Annotated[str | None, Help("its format; not set: that of its suffix", "torch|onnx|safetensors")] = None,
+    format: Annotated[str | None, Output("its format; not set: that of its suffix", "torch|onnx|safetensors")] = None,
     overwrite: Annotated[bool, OVERWRITE] = False,
     data: str | Path | Mapping[str, Any] | None = None,
     settings: Settings | ConfigLayers | None = None,

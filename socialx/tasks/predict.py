@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import numpy as np
 
+from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
-from socialx.core.help import INTERVAL, RUN, Help, with_help
+from socialx.core.help import INTERVAL, RUN, Sensors, Times, table_help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
@@ -25,7 +26,7 @@ from socialx.files.store.store import Store
 from socialx.files.store.time_axis import JITTER_S, Time, known_zone
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.inspection.checks import NO_READINGS, messages
-from socialx.inspection.report import examine
+from socialx.inspection.report import examine_readings
 from socialx.scoring.adaptation import PAST_DAYS
 from socialx.scoring.protocol import other_missing
 from socialx.scoring.scoring_pass import refuse_overflow
@@ -35,7 +36,7 @@ from socialx.settings.layers import ConfigLayers, command_text, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.opened import Opened, open_forecasting
+from socialx.tasks.opened import Band, Opened, open_forecasting
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import unit_doubts
 from socialx.tasks.user_data import Data, as_file
@@ -46,31 +47,107 @@ DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
 SHOWN_HISTORIES = 4  # context of observed readings before the first issue, for pictures
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The forecast origins that a user asks for: at a time, or from start to end; the last row where all are None."""
+
+    at: Time | None = None
+    start: Time | None = None
+    end: Time | None = None
+    every: str | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for a single time together with a first or last one."""
+        if self.at is not None and (self.start is not None or self.end is not None):
+            raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
+
+    @property
+    def argument(self) -> str | None:
+        """The argument that names the first origin; None for the last row."""
+        if self.at is not None:
+            return "at"
+        return None if self.start is None and self.end is None else "start"
+
+
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # model output, valid rows and whether a sensor reported, of a batch
+
+
+@dataclass(frozen=True, eq=False)
+class Issue:
+    """Forecast origins int64 [W], in seconds, and the rows that the forecasts read.
+
+    shown: lookbacks of observations before the first origin that a forecast carries for pictures.
+    """
+
+    experiment: Experiment
+    context: ContextReader
+    origins: np.ndarray
+    shown: int = 1
+
+    def part(self, batch: Batch, output: np.ndarray) -> Part:
+        """Return the model output float32 [B,P,N,G] for a batch with the state of its input."""
+        return output, self.context.count_valid(batch), self.context.has_reported(batch)
+
+    def forecast(self, run: str, parts: Sequence[Part], band: Band | None = None) -> Forecast:
+        """Return a run's output for all origins as a Forecast, with intervals if ``band`` is given.
+
+        Negative values of a non-negative quantity become 0, because a linear output layer is unbounded.  Raises
+        SocialxError for non-finite values.
+        """
+        values, readings, reported = map(np.concatenate, zip(*parts, strict=True))
+        refuse_overflow(run, values)
+        data = self.experiment.data
+        below = (values < 0) & np.array([name in NOT_NEGATIVE for name in data.targets])
+        if below.any():
+            sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
+            note(f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast")
+        steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
+        times, observed = self.context.excerpt(self.origins, self.shown * data.lookback)
+        forecast = Forecast(
+            sensors=data.sensors.ids,
+            targets=data.targets,
+            units=tuple(data.stores[name].unit for name in data.targets),
+            origin=self.origins.astype("datetime64[s]"),
+            times=(self.origins[:, None] + steps).astype("datetime64[s]"),
+            values=np.where(below, np.float32(0), values),
+            readings=readings,
+            reported=reported,
+            lookback=data.lookback,
+            step_minutes=data.store.step_minutes,
+            timezone=data.store.timezone,
+            local_zone=data.store.local_zone,
+            run=run,
+            dataset=data.store.dataset_name,
+            observed=Observed(times.astype("datetime64[s]"), observed),
+        )
+        return forecast if band is None else band.add_bounds(forecast, values)
+
+
 @with_help
 def predict(
     run: Annotated[str | Path | Run, RUN],
     data: Data = None,
     *,
-    at: Annotated[Time | None, Help("time of the last row to read; not set: the last row", "TIME")] = None,
-    start: Annotated[Time | None, Help("issue forecasts repeatedly, the first one here", "TIME")] = None,
-    end: Annotated[Time | None, Help("the last of them; not set: the end", "TIME")] = None,
-    every: Annotated[str | timedelta | None, Help("time between two: 15min; not set: the horizon", "TIME")] = None,
-    sensors: Annotated[str | Sequence[str] | None, Help("only these sensors; not set: all", "ID,ID")] = None,
+    at: Annotated[Time | None, Times("time of the last row to read; not set: the last row", "TIME")] = None,
+    start: Annotated[Time | None, Times("issue forecasts repeatedly, the first one here", "TIME")] = None,
+    end: Annotated[Time | None, Times("the last of them; not set: the end", "TIME")] = None,
+    every: Annotated[str | timedelta | None, Times("time between two: 15min; not set: the horizon", "TIME")] = None,
+    sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
-    meta_csv: Annotated[str | Path | None, Help("of a table: locations of the sensors, joined by id", "FILE")] = None,
-    units: Annotated[str | None, Help("of a table: unit of its speeds", "mph|km/h")] = None,
-    timezone: Annotated[str | None, Help("of a table: its time zone, such as Europe/Paris", "ZONE")] = None,
+    meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
+    units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
+    timezone: Annotated[str | None, table_help("its time zone, such as Europe/Paris", "ZONE")] = None,
     missing: Annotated[
-        float | str | Sequence[float] | None, Help("of a table: numbers that stand for no reading, or none", "X,X")
+        float | str | Sequence[float] | None, table_help("numbers that stand for no reading, or none", "X,X")
     ] = None,
     resample: Annotated[
-        str | timedelta | None, Help("of a table: average finer rows to steps of this length", "TIME")
+        str | timedelta | None, table_help("average finer rows to steps of this length", "TIME")
     ] = None,
-    table: Annotated[str | Path | None, Help("of a table: what it holds, in YAML", "SPEC")] = None,
-    time_column: Annotated[Sequence[str], Help("of a table: the column of times", "NAME")] = (),
-    sensor_column: Annotated[Sequence[str], Help("of a table: the column of sensors", "NAME")] = (),
-    channel: Annotated[str | None, Help("of a table: the column of readings", "NAME")] = None,
-    quantity: Annotated[str | None, Help("of a table: what the readings are, such as speed", "NAME")] = None,
+    table: Annotated[str | Path | None, table_help("what it holds, in YAML", "SPEC")] = None,
+    time_column: Annotated[Sequence[str], table_help("the column of times", "NAME")] = (),
+    sensor_column: Annotated[Sequence[str], table_help("the column of sensors", "NAME")] = (),
+    channel: Annotated[str | None, table_help("the column of readings", "NAME")] = None,
+    quantity: Annotated[str | None, table_help("what the readings are, such as speed", "NAME")] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
@@ -87,52 +164,39 @@ def predict(
     SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
     intervals; SettingsError for a time outside the file and an uncalibrated level.
     """
-    described: dict[str, Any] = {
-        "meta_csv": meta_csv,
-        "units": units,
-        "timezone": timezone,
-        "missing": missing,
-        "resample": resample,
-    }
-    described |= {"time_column": time_column, "sensor_column": sensor_column, "channel": channel}
-    described |= {"table": table, "quantity": quantity}
-    if at is not None and (start is not None or end is not None):
-        raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
+    about: dict[str, Any] = {"meta_csv": meta_csv, "units": units, "timezone": timezone, "missing": missing}
+    about |= {"resample": resample, "time_column": time_column, "sensor_column": sensor_column, "channel": channel}
+    about |= {"table": table, "quantity": quantity}
+    asked = Asked(at, start, end, every)
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
         typed = ConfigLayers.from_call(settings, sections)
-        file, _ = stack.enter_context(as_file(data, run_folder, typed, described))
+        file, _ = stack.enter_context(as_file(data, run_folder, typed, about))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         opened = open_forecasting(run_folder, layers, split=False)
         experiment, trained = opened.experiment, opened.trained
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
         context = experiment.data.context(JITTER_S)
-        readings, reported, values = [], [], []
         experiment.model.eval()
+        parts = []
         with when_memory_runs_out(experiment):
-            argument = "at" if at is not None else "start" if start is not None or end is not None else None
-            times = requested_times(experiment, context, at, start, end, every)
+            times = requested_times(experiment, context, asked)
             band = None if interval is None else opened.band(interval, int(times[0]))
-            issued = find_origins(experiment, context, times, argument)
-            opened.prepare(issued)
+            origins = find_origins(experiment, context, times, asked.argument)
+            opened.prepare(origins)
             if context.rolling and not sensor_tables(experiment.settings):
-                _note_zero_shot(opened, int(issued[0]))
-            with work("predict", len(issued), "forecasts") as bar:
-                for _, batch in context.batches(issued, experiment.settings.loader.batch_size):
-                    readings.append(context.count_valid(batch))
-                    reported.append(context.has_reported(batch))
-                    values.append(experiment.precision.infer(experiment.model, batch))
+                _note_zero_shot(opened, int(origins[0]))
+            issue = Issue(experiment, context, origins, SHOWN_HISTORIES)
+            with work("predict", len(origins), "forecasts") as bar:
+                for _, batch in context.batches(origins, experiment.settings.loader.batch_size):
+                    parts.append(issue.part(batch, experiment.precision.infer(experiment.model, batch)))
                     bar.advance(len(batch.last))
-        shown = SHOWN_HISTORIES * experiment.data.lookback
-        arrays = np.concatenate(readings), np.concatenate(reported), *context.excerpt(issued, shown)
-        forecasts = np.concatenate(values)
-        forecast = as_forecast(experiment, str(run_folder.named), issued, forecasts, *arrays)
-        forecast = forecast if band is None else band.add_bounds(forecast, forecasts)
+        forecast = issue.forecast(str(run_folder.named), parts, band)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {run_folder.named}")] if doubt else []
-        asked = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
-        notes += [f"{message.where}: {message.problem}" for message in (*asked, *odd)]
+        doubts = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
+        notes += [f"{message.where}: {message.problem}" for message in (*doubts, *odd)]
         forecast = replace(forecast, notes=tuple(notes))
         return forecast if sensors is None else forecast.select(sensors)
 
@@ -140,7 +204,7 @@ def predict(
 def find_doubtful_values(store: Store) -> list[Message]:
     """Return messages about values in the last rows that may stand for missing values."""
     rows = max(2, DOUBTED_CELLS // len(store.sensors.ids))
-    return messages(examine(store.select_rows(slice(-rows, None)), checksum=False), store.path, (*NO_READINGS, "zeros"))
+    return messages(examine_readings(store.select_rows(slice(-rows, None))), store.path, (*NO_READINGS, "zeros"))
 
 
 def _note_zero_shot(opened: Opened, issued: int) -> None:
@@ -157,60 +221,12 @@ def _note_zero_shot(opened: Opened, issued: int) -> None:
         note(Message("", f"{last} the error was {against}"))
 
 
-def as_forecast(
-    experiment: Experiment,
-    run: str,
-    issued: np.ndarray,
-    values: np.ndarray,
-    readings: np.ndarray,
-    reported: np.ndarray,
-    times: np.ndarray,
-    observed: np.ndarray,
-) -> Forecast:
-    """Return model output float32 [W,P,N,G] for the origins int64 [W] as a Forecast with its context.
-
-    readings, reported, times, observed: from ``ContextReader``, about the lookback and the surrounding rows.  Negative
-    values of a non-negative quantity become 0, because a linear output layer is unbounded.  Raises SocialxError for
-    non-finite values.
-    """
-    refuse_overflow(run, values)
-    data = experiment.data
-    below = (values < 0) & np.array([name in NOT_NEGATIVE for name in data.targets])
-    if below.any():
-        sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
-        note(f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast")
-    steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
-    return Forecast(
-        sensors=data.sensors.ids,
-        targets=data.targets,
-        units=tuple(data.stores[name].unit for name in data.targets),
-        origin=issued.astype("datetime64[s]"),
-        times=(issued[:, None] + steps).astype("datetime64[s]"),
-        values=np.where(below, np.float32(0), values),
-        readings=readings,
-        reported=reported,
-        lookback=data.lookback,
-        step_minutes=data.store.step_minutes,
-        timezone=data.store.timezone,
-        local_zone=data.store.local_zone,
-        run=run,
-        dataset=data.store.dataset_name,
-        observed=Observed(times.astype("datetime64[s]"), observed),
-    )
-
-
-def requested_times(
-    experiment: Experiment,
-    context: ContextReader,
-    at: Time | None = None,
-    start: Time | None = None,
-    end: Time | None = None,
-    every: str | timedelta | None = None,
-) -> np.ndarray:
+def requested_times(experiment: Experiment, context: ContextReader, asked: Asked) -> np.ndarray:
     """Return the requested forecast origins, int64 [W], ascending; by default the time of the last row.
 
     Raises SettingsError for times outside the file, and SocialxError for a file shorter than one lookback.
     """
+    at, start, end, every = asked.at, asked.start, asked.end, asked.every
     store, step_s = experiment.data.store, 60 * context.step_minutes
     shown = store.clock.text
     first = int(store.seconds.min()) + (context.lookback - 1) * step_s

@@ -16,7 +16,7 @@ import torch
 
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Message, SettingsError, counted
-from socialx.core.help import Help, with_help
+from socialx.core.help import Help, Output, with_help
 from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.precision import Precision
 from socialx.core.progress import Callback, Start, emit, note
@@ -106,7 +106,7 @@ def train(
     settings: Settings | ConfigLayers | None = None,
     preset: str | None = None,
     resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
-    overwrite: Annotated[bool, Help("replace a run in the run folder")] = False,
+    overwrite: Annotated[bool, Output("replace a run in the run folder")] = False,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Run:

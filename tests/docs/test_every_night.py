@@ -13,8 +13,8 @@ import pytest
 
 import socialx as api
 from socialx.files.store.store import open_store
-from socialx.serving.endpoints import Service
-from socialx.serving.server import Served
+from socialx.serving.endpoints import Service, make_service
+from socialx.serving.server import Runs
 from socialx.settings.layers import ConfigLayers
 from tests.commands import LOCATIONS, ROOT, cut_csv, small_run, works
 
@@ -107,13 +107,13 @@ def followed(service: Service) -> tuple[str, str]:
     async def look() -> None:
         async with service.running():
             await service.renew()
-            assert service.latest is not None
-            await service.latest.look(service.worker.ask)
+            assert service.served.latest is not None
+            await service.served.latest.look(service.worker.ask)
 
     asyncio.run(look())
     assert service.reason == ""
-    assert service.latest is not None
-    return service.run, service.latest.answer.decode().partition('"origin":["')[2][:19]
+    assert service.served.latest is not None
+    return service.served.run, service.served.latest.answer.decode().partition('"origin":["')[2][:19]
 
 
 @pytest.mark.slow
@@ -127,8 +127,8 @@ def test_three_nights_and_two_that_fail(tmp_path: Path) -> None:
     works("convert", "metr-la", tmp_path / "known.csv", "--meta-csv", LOCATIONS, "--output-h5", live)
     small_run(live, tmp_path / "runs/first", "--learning-rate", "0.003")
     current.symlink_to("first")
-    runs = Served(current, ConfigLayers.from_call(None, {"data": live}), True, None, 64, None)
-    service = runs.make(current)
+    runs = Runs(current, ConfigLayers.from_call(None, {"data": live}), True, None)
+    service = make_service(runs.load(current), 64)
     service.newer = runs.newer
 
     for day in days[:3]:

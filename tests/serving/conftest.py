@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from socialx.files.store.store import open_store
 from socialx.serving.endpoints import Service, make_app, make_service
+from socialx.serving.latest import Served
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment
 from socialx.tasks.opened import open_forecasting
@@ -32,7 +33,7 @@ def experiment(trained: Path) -> Experiment:
 @pytest.fixture
 def service(experiment: Experiment) -> Service:
     """Without a data file; a test may change its limits before it makes the app."""
-    return make_service(experiment, "small", 64)
+    return make_service(Served(experiment, "small"), 64)
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def followed(experiment: Experiment, data: Path, tmp_path: Path) -> Service:
     path = tmp_path / "live.h5"
     path.write_bytes(data.read_bytes())
     stores = {name: replace(store, path=path) for name, store in experiment.data.stores.items()}
-    made = make_service(replace(experiment, data=replace(experiment.data, stores=stores)), "small", 64)
-    made.forecast_from_data(follow=False)
-    return made
+    served = Served(replace(experiment, data=replace(experiment.data, stores=stores)), "small")
+    served.forecast_from_data()
+    return make_service(served, 64)
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +69,7 @@ def request_of(data: Path, rows: slice) -> dict[str, object]:
 @pytest.fixture(scope="session")
 def client_of_all(experiment: Experiment) -> Iterator[TestClient]:
     """One for all examples of a property."""
-    with TestClient(make_app(make_service(experiment, "small", 64))) as made:
+    with TestClient(make_app(make_service(Served(experiment, "small"), 64))) as made:
         yield made
 
 

@@ -112,7 +112,7 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
     value = service.metrics.registry.get_sample_value
     assert value("socialx_batch_size_sum") == len(requests)
     assert (value("socialx_batch_size_count") or 0) < len(requests)
-    with TestClient(make_app(make_service(service.experiment, "small", 1))) as client:
+    with TestClient(make_app(make_service(service.served, 1))) as client:
         for answer, request in zip(together, requests, strict=True):
             alone = client.post("/forecast", json=request).json()
             values, own = (np.array(each["forecast"]["avg_speed"]) for each in (answer.json(), alone))
@@ -241,7 +241,7 @@ def test_a_long_body_is_refused_before_all_of_it_is_read(service: Service, hour:
 def test_a_run_that_reads_several_features_takes_no_request(
     service: Service, hour: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = service.experiment.data.stores
+    stores = service.served.experiment.data.stores
     monkeypatch.setitem(stores, "flow", stores["avg_speed"])
     with TestClient(make_app(service)) as client:
         answer = client.post("/forecast", json=hour)
@@ -271,7 +271,7 @@ def test_intervals_are_those_of_predict(run: Path, data: Path, service: Service,
     path = only(data, tmp_path / "hour.h5", slice(-12, None))
     wanted = {**api.predict(run, path, interval=0.8).as_dict(), "run": "small"}
     opened = open_forecasting(run, ConfigLayers(), split=False)
-    service.band = opened.band(0.8, int(service.experiment.data.store.seconds[-1]))
+    service.served.band = opened.band(0.8, int(service.served.experiment.data.store.seconds[-1]))
     with TestClient(make_app(service)) as client:
         found = client.post("/forecast", json=hour).json()
     assert found["interval"] == 0.8

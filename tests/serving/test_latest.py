@@ -27,10 +27,10 @@ def looked(service: Service) -> Latest:
 
     async def look() -> None:
         async with service.running():
-            await service.latest.look(service.worker.ask)
+            await service.served.latest.look(service.worker.ask)
 
     asyncio.run(look())
-    return service.latest
+    return service.served.latest
 
 
 def latest_of(service: Service) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def append(path: Path, time: str, values: list[float]) -> None:
 
 
 def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Service, run: Path) -> None:
-    path = followed.latest.path
+    path = followed.served.latest.path
     found = latest_of(followed)
     now = found.pop("last_observed")
     assert found == {**api.predict(run, path).as_dict(), "run": "small"}
@@ -84,7 +84,7 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
     with TestClient(make_app(followed)) as client:
         assert 'data-follow="yes"' in client.get("/").text
         assert client.get("/forecast/latest").json()["origin"] == ["2012-05-04 09:15:00"]
-        append(followed.latest.path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
+        append(followed.served.latest.path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
         while client.get("/forecast/latest").json()["origin"] != ["2012-05-04 09:20:00"]:
             pass
         text = client.get("/metrics").text
@@ -108,13 +108,13 @@ def test_ready_says_how_old_the_data_is(
     with TestClient(make_app(followed)) as client:
         answer = client.get("/ready").json()
         assert answer == {"ready": True, "reason": late, "last_data": f"{words} ago", "adapted_before": None}
-    monkeypatch.setitem(vars(followed.latest.experiment.data.store), "timezone", None)
-    assert followed.latest.age_s == max(0, age_s - 86_400)
+    monkeypatch.setitem(vars(followed.served.latest.experiment.data.store), "timezone", None)
+    assert followed.served.latest.age_s == max(0, age_s - 86_400)
 
 
 def test_the_curve_of_a_sensor_is_what_was_read_forecast_and_usual(followed: Service, run: Path) -> None:
-    path = followed.latest.path
-    sensor = followed.experiment.data.sensors.ids[1]
+    path = followed.served.latest.path
+    sensor = followed.served.experiment.data.sensors.ids[1]
     with TestClient(make_app(followed)) as client:
         curve = client.get("/curve", params={"sensor": sensor}).json()
         assert client.get("/curve", params={"sensor": "nobody"}).status_code == 404
@@ -165,7 +165,7 @@ DAMAGE = {
 def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed: Service) -> None:
     damage, word = DAMAGE[name]
     before = latest_of(followed)
-    path = followed.latest.path
+    path = followed.served.latest.path
     whole = path.read_bytes()
     damage(path)
     latest = looked(followed)
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed
 
 
 def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> None:
-    path = followed.latest.path
+    path = followed.served.latest.path
     append(path, "2012-05-04 09:20:00", [20.0, 30.0, 40.0, 50.0])
     with path.open("rb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)

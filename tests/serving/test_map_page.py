@@ -55,7 +55,7 @@ def live(service: Service, *screen: Any) -> Iterator[Any]:
     """The page of a server after its first curve, or after what it says instead."""
     with running_server(make_app(service)) as url, chromium() as browser, opened(browser, f"{url}/", *screen) as shown:
         until(shown, "curve || !byId('said').textContent.includes('being loaded')")
-        if service.latest is not None and service.token is None:
+        if service.served.latest is not None and service.token is None:
             until(shown, "curve && byId('age').textContent")
         yield shown
 
@@ -135,7 +135,7 @@ def test_all_can_be_seen_read_and_pressed(
     followed: Service, screen: tuple[int, int], scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wide network fills its box."""
-    sensors = followed.experiment.data.sensors
+    sensors = followed.served.experiment.data.sensors
     monkeypatch.setitem(vars(sensors), "longitude", -118 + 0.1 * np.arange(4.0))
     monkeypatch.setitem(vars(sensors), "latitude", 34 + 0.01 * np.arange(4.0))
     with live(followed, screen, scheme) as shown:
@@ -151,13 +151,13 @@ def test_all_can_be_seen_read_and_pressed(
 
 def test_the_slider_moves_colours_texts_and_the_table(followed: Service) -> None:
     """Four sensors from 10 to 70 mph that end the other way round; a class is a share of the free-flow speed."""
-    followed.free_flow = np.array([20.0, 40.0, 90.0, 70.0])
-    answer = json.loads(followed.latest.short)
+    followed.served.free_flow = np.array([20.0, 40.0, 90.0, 70.0])
+    answer = json.loads(followed.served.latest.short)
     speeds = np.array([10.0, 30.0, 50.0, 70.0])
     ahead = np.linspace(speeds, speeds[::-1], 13)[1:].round(1)
     answer["last_observed"]["avg_speed"] = [[None, *speeds[1:]]]
     answer["forecast"]["avg_speed"] = [ahead.tolist()]
-    followed.latest.short = json.dumps(answer).encode()
+    followed.served.latest.short = json.dumps(answer).encode()
     with live(followed) as shown:
         assert shown.evaluate(LOOKS) == ["sn", "s3", "s1", "s5"]
         assert texts(shown, "#time") == ["last data, 2012-05-04 09:15"]
@@ -273,7 +273,7 @@ def test_streets_lie_below_the_sensors(followed: Service) -> None:
 def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
     """A step of the slider changes few things a sensor, a click few in all, and what is loaded first takes 120 kB."""
     count, rng = 2000, np.random.default_rng(0)
-    network, answer = followed.network(), json.loads(followed.latest.short)
+    network, answer = followed.served.network(), json.loads(followed.served.latest.short)
     ids = [str(700000 + place) for place in range(count)]
     places = zip(ids, *(rng.normal(middle, 0.2, count).round(5).tolist() for middle in (34, -118)), strict=True)
     network["sensors"] = [{"id": i, "latitude": lat, "longitude": lon, "free_flow": 65.0} for i, lat, lon in places]
@@ -284,9 +284,9 @@ def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
         "forecast": {"avg_speed": [ahead.tolist()]},
     }
     answer["input_status"] = [["complete"] * count]
-    followed.latest.short = json.dumps(answer, separators=(",", ":")).encode()
-    curve = followed.latest.curves.curve(followed.experiment.data.sensors.ids[0], 0)
-    parts = page(False, True, False).encode(), json.dumps(network).encode(), followed.latest.short
+    followed.served.latest.short = json.dumps(answer, separators=(",", ":")).encode()
+    curve = followed.served.latest.curves.curve(followed.served.experiment.data.sensors.ids[0], 0)
+    parts = page(False, True, False).encode(), json.dumps(network).encode(), followed.served.latest.short
     assert sum(len(gzip.compress(part)) for part in parts) < 120_000
     with running_server(make_app(followed)) as url, chromium() as browser, opened(browser, "about:blank") as shown:
         shown.route(f"{url}/sensors", lambda route: route.fulfill(json=network))
@@ -305,7 +305,7 @@ def test_a_page_without_data_or_positions_says_so(
 ) -> None:
     with live(service) as shown:
         assert "no lookback to forecast from" in texts(shown, "#said")[0]
-    sensors = followed.experiment.data.sensors
+    sensors = followed.served.experiment.data.sensors
     monkeypatch.setitem(vars(sensors), "latitude", np.full(len(sensors.ids), np.nan))
     with live(followed) as shown:
         assert shown.evaluate("byId('map').checkVisibility()") is False

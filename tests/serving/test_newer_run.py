@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 import socialx as api
 from socialx.data.calendar import next_times
 from socialx.files.store.store import open_store
-from socialx.serving.endpoints import Service, make_app
-from socialx.serving.server import Served
+from socialx.serving.endpoints import Service, make_app, make_service
+from socialx.serving.server import Runs
 from socialx.settings.layers import ConfigLayers
 from tests.commands import small_run
 from tests.serving.test_latest import append
@@ -43,9 +43,9 @@ def live(data: Path, tmp_path: Path) -> Path:
 
 def served(current: Path, live: Path, interval: float | None = None) -> Service:
     """As ``serve current --data live.h5 --follow`` makes it."""
-    runs = Served(current, ConfigLayers.from_call(None, {"data": live}), True, interval, 64, None)
-    service = runs.make(current)
-    service.newer = runs.newer
+    runs = Runs(current, ConfigLayers.from_call(None, {"data": live}), True, interval)
+    service = make_service(runs.load(current), 64)
+    service.follow, service.newer = True, runs.newer
     return service
 
 
@@ -121,8 +121,8 @@ def test_a_run_that_does_not_fit_is_loaded_once(
     current: Path, live: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, loaded = served(current, live), []
-    make = Served.make
-    monkeypatch.setattr(Served, "make", lambda self, folder: (loaded.append(folder), make(self, folder))[1])
+    load = Runs.load
+    monkeypatch.setattr(Runs, "load", lambda self, folder: (loaded.append(folder), load(self, folder))[1])
     switch(current, small_run(data, tmp_path / "shorter", "--horizon", "6"))
     for _ in range(3):
         renewed(service)
@@ -168,7 +168,7 @@ def test_the_share_of_readings_in_their_intervals_is_a_metric(current: Path, liv
     names, last, rng = store.sensors.ids, int(store.seconds[-1]), np.random.default_rng(0)
     times = [str(np.datetime64(int(each), "s")).replace("T", " ") for each in next_times(last, 5, 14)]
     readings, bands = rng.uniform(30, 65, (14, len(names))).round(1), []
-    latest = service.latest
+    latest = service.served.latest
     assert latest is not None
     for time, row in zip(times, readings.tolist(), strict=True):
         found = api.predict(current, live, interval=0.5)

@@ -19,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from socialx.serving.endpoints import make_app, make_service
+from socialx.serving.latest import Served
 from socialx.tasks.build import Experiment
 from tests.serving.conftest import running_server
 
@@ -33,8 +34,9 @@ CHECKS = [
 
 @pytest.mark.slow
 def test_no_request_of_the_schema_ends_in_an_error_of_the_server(experiment: Experiment) -> None:
-    service = make_service(experiment, "small", 64)
-    service.forecast_from_data(follow=False)
+    served = Served(experiment, "small")
+    served.forecast_from_data()
+    service = make_service(served, 64)
     with running_server(make_app(service)) as url:
         for found in schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations():
             for mode in GenerationMode:

@@ -73,7 +73,7 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     found = client.get("/sensors").json()
     assert (found["lookback"], found["horizon"], found["step_minutes"]) == (12, 12, 5)
     assert (found["feature"], found["unit"], found["timezone"]) == ("avg_speed", "mph", "America/Los_Angeles")
-    sensors = service.experiment.data.sensors
+    sensors = service.served.experiment.data.sensors
     assert [each["id"] for each in found["sensors"]] == list(sensors.ids)
     assert [each["latitude"] for each in found["sensors"]] == sensors.latitude.tolist()
     monkeypatch.setitem(vars(sensors), "latitude", np.where(np.arange(4) == 1, np.nan, sensors.latitude))

@@ -121,8 +121,8 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     first = next(iter(hour["readings"]))
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
-    issue = posted.read_issue(experiment, "application/json", body)
-    assert issue.context.has_reported(issue.batch).tolist() == [[True, False, False, False]]
+    lookback = posted.read_issue(experiment, "application/json", body)
+    assert lookback.issue.context.has_reported(lookback.batch).tolist() == [[True, False, False, False]]
 
 
 # --- bodies without an end ------------------------------------------------------------------------------------------
@@ -164,14 +164,14 @@ def test_bodies_on_their_way_hold_no_more_than_the_queue(service: Service, hour:
 
 def test_the_file_as_it_is_now_says_what_was_read_before(followed: Service, hour: Request) -> None:
     """A file that is followed was replaced: its readings count, and not those of the first one."""
-    assert followed.latest
+    assert followed.served.latest
     first = next(iter(hour["readings"]))
-    with edited(followed.latest.path, followed.latest.path.with_name("next.h5")) as file:
+    with edited(followed.served.latest.path, followed.served.latest.path.with_name("next.h5")) as file:
         file["data/features"][:, 1, 0] = 33
-    followed.latest.path.with_name("next.h5").replace(followed.latest.path)
+    followed.served.latest.path.with_name("next.h5").replace(followed.served.latest.path)
     request = {**hour, "readings": {first: hour["readings"][first]}}
     with TestClient(make_app(followed)) as client:
-        client.portal.call(followed.latest.look, followed.worker.ask)
+        client.portal.call(followed.served.latest.look, followed.worker.ask)
         assert client.post("/forecast", json=request).status_code == 200
-    issue = posted.read_issue(followed.latest.experiment, "application/json", json.dumps(request).encode())
+    issue = posted.read_issue(followed.served.latest.experiment, "application/json", json.dumps(request).encode())
     assert issue.batch.last_observed[0, 1, 0] == 33

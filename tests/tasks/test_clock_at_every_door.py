@@ -18,8 +18,7 @@ from socialx.data.calendar import WALL
 from socialx.drawing.canvas import time_ticks
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import Clock
-from socialx.serving.endpoints import make_service
-from socialx.serving.latest import Latest
+from socialx.serving.latest import Latest, Served
 from socialx.serving.posted import read_issue
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.opened import open_forecasting
@@ -133,7 +132,7 @@ def test_the_server(forecast: socialx.Forecast, run: Path) -> None:
     curve = json.loads(latest.curves.curve(forecast.sensors[0], 0))
     assert content["times"][0][0] in curve["times"]
     assert curve["earlier"]["origin"] == ["2012-11-04 01:30:00-07:00"]
-    assert make_service(experiment, "run", 4).network()["local_zone"] == LA
+    assert Served(experiment, "run").network()["local_zone"] == LA
 
 
 ARGUMENTS = [("predict", "at"), ("predict", "start"), ("predict", "end"), ("evaluate", "start"), ("evaluate", "end")]
@@ -164,8 +163,8 @@ def posted(experiment: Any, times: list[str]) -> np.ndarray:
     """The origin of a forecast from posted rows, in seconds of the file; some of the readings count."""
     readings = {experiment.data.sensors.ids[0]: [60.0] * len(times)}
     issue = read_issue(experiment, "application/json", json.dumps({"times": times, "readings": readings}).encode())
-    assert issue.context.count_valid(issue.batch)[0, 0] >= 6
-    return issue.time
+    assert issue.issue.context.count_valid(issue.batch)[0, 0] >= 6
+    return issue.issue.origins
 
 
 @pytest.mark.parametrize("zoned", [False, True], ids=["wall", "offset"])

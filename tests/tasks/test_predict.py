@@ -23,7 +23,7 @@ from socialx.core.errors import SettingsError, SocialxError
 from socialx.core.progress import Note, Work
 from socialx.files.store.store import Store
 from socialx.forecast.forecast import Forecast
-from socialx.forecast.picture import Panel, _draw_observed
+from socialx.forecast.picture import _draw_observed
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import RunFolder
@@ -350,7 +350,7 @@ def test_a_picture_without_truth_or_with_several_issues(run: Path, tmp_path: Pat
 def test_an_observation_between_two_gaps_is_a_dot() -> None:
     times, values = np.arange(6), np.array([1, np.nan, 2, np.nan, 3, 4])
     axes = Figure().subplots()
-    _draw_observed(axes, Panel("1", times, values, times[:0], times[:0], times[:0], "", ""), times < 6)
+    _draw_observed(axes, times[:6], values[:6])
     assert axes.lines[1].get_xdata().tolist() == [0, 2]
 
 

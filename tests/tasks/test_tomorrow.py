@@ -75,7 +75,7 @@ def test_a_forecast_of_a_day_fits_into_80_columns(interval: float | None, capsys
         ("717490", "717489", "717486"), ("avg_speed",), ("mph",), issued, times, values, np.array([[12, 3, 12]]),
         np.ones((1, 3), bool), 12, 5, None, "run", "city", observed, **ends
     )  # fmt: skip
-    print_forecast(forecast.headline(), forecast.panels(forecast.sensors), 5, Console(width=80))
+    print_forecast(forecast, forecast.sensors, Console(width=80))
     printed = capsys.readouterr().out
     assert "…" not in printed
     head = next(line for line in printed.splitlines() if "sensor " in line)

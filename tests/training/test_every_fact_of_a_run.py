@@ -22,7 +22,7 @@ from socialx.core.progress import Note
 from socialx.files.store.layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
 from socialx.scoring import protocol as protocols
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.serving.server import Served
+from socialx.serving.server import Runs
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import KEYS, MUTABLE, RESUME
 from socialx.training import run_folder
@@ -35,7 +35,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "evaluate": api.evaluate,
     "report": api.report,
     "resume": lambda run, **more: api.train(resume=run, max_epochs=2, **more),
-    "serve": lambda run, progress=None: Served(run, ConfigLayers(), False, None, 8, progress).make(run),
+    "serve": lambda run, progress=None: Runs(run, ConfigLayers(), False, None, progress).load(run),
 }
 
 

@@ -254,10 +254,9 @@ def test_an_export_has_the_clock_for_years(experiment: Any, run: Path, utc: Path
 
 
 def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiment: Any, wall: Path) -> None:
-    from socialx.serving.endpoints import make_service
-    from socialx.serving.latest import Latest
+    from socialx.serving.latest import Latest, Served
 
-    assert make_service(experiment, "run", 4).network()["local_zone"] == LA
+    assert Served(experiment, "run").network()["local_zone"] == LA
     path = wall.with_name("follow.h5")
     path.write_bytes(experiment.data.store.path.read_bytes())
     latest = Latest(experiment, "run", path)

@@ -13,7 +13,7 @@ import socialx as api
 from socialx.core.disk import file_signature
 from socialx.core.errors import SocialxError
 from socialx.files.store.store import open_store
-from socialx.serving.server import Served
+from socialx.serving.server import Runs
 from socialx.settings.layers import ConfigLayers
 from tests.commands import EXCERPT, cross, edited, keep_rows, small_file, small_run
 
@@ -24,7 +24,7 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "explain": api.explain,
     "calibrate": api.calibrate,
     "report": api.report,
-    "serve": lambda run: Served(run, ConfigLayers(), False, None, 8, None).make(run),
+    "serve": lambda run: Runs(run, ConfigLayers(), False, None).load(run),
     "export": lambda run: api.export(run, "model.safetensors", overwrite=True),
     "load_model": api.load_model,
     "resume": lambda run: api.train(resume=run, max_epochs=2),

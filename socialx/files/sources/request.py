@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 from zoneinfo import available_timezones
@@ -41,6 +41,11 @@ class Option(Help):
     append: bool | str = False
     example: str = ""
     name: str = ""
+    _: KW_ONLY
+    panel: str = "Input format"
+
+
+_Times, _Sensors = partial(Option, panel="Times"), partial(Option, panel="Sensors")
 
 
 def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
@@ -157,22 +162,22 @@ class ConvertOptions:
     ] = None
     meta_csv: Annotated[
         Path | None,
-        Option("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
+        _Sensors("locations of the sensors, joined by id", "FILE", _path, "locations of sensors that are new to FILE"),
     ] = None
     ids: Annotated[Path | None, Option("sensor ids in column order, where the data has none", "FILE", _path)] = None
     first_time: Annotated[
-        str | None, Option("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS")
+        str | None, _Times("time of the first row, where the data has no dates", "TIME", example="YYYY-MM-DD HH:MM:SS")
     ] = None
     step_s: Annotated[
         int | None,
-        Option("time between rows, where times do not tell: 5min", "TIME", parse_freq, example="5min", name="freq"),
+        _Times("time between rows, where times do not tell: 5min", "TIME", parse_freq, example="5min", name="freq"),
     ] = None
     channel: Annotated[
         str | None,
         Option("which of several quantities, by name or number, or some: flow,speed", "NAME", _text, True, "0"),
     ] = None
     time_format: Annotated[
-        str | None, Option("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
+        str | None, _Times("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None
     decimal: Annotated[
         str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
@@ -191,10 +196,10 @@ class ConvertOptions:
     ] = None
     timezone: Annotated[
         str | None,
-        Option("its time zone, such as Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
+        _Times("its time zone, such as Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
     ] = None
-    round_times: Annotated[bool, Option("move times of a clock that runs freely to whole steps", append=True)] = False
-    resample: Annotated[int | None, Option("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
+    round_times: Annotated[bool, _Times("move times of a clock that runs freely to whole steps", append=True)] = False
+    resample: Annotated[int | None, _Times("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
     time_column: Annotated[
         tuple[str, ...], Option("the column of times, or of dates and of clocks", "NAME", _names, append=True)
     ] = ()
@@ -206,7 +211,7 @@ class ConvertOptions:
     query: Annotated[
         str | None, Option("of a database (sqlite:///FILE, postgresql://...): its rows", "SELECT", _text, append=True)
     ] = None
-    without_positions: Annotated[bool, Option("write sensors without a position too")] = False
+    without_positions: Annotated[bool, _Sensors("write sensors without a position too")] = False
 
     @cached_property
     def head(self) -> FileHead:

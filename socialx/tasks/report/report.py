@@ -11,7 +11,7 @@ from typing import Annotated, Any, Unpack
 
 from socialx.core.disk import atomic_write
 from socialx.core.errors import Argument, SettingsError
-from socialx.core.help import END, SPLIT, START, Help, with_help
+from socialx.core.help import END, SPLIT, START, Help, Output, with_help
 from socialx.core.outputs import CARD, PAGE, check_outputs
 from socialx.core.progress import Callback, subscribe
 from socialx.files.store.time_axis import Time
@@ -42,7 +42,7 @@ def report(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     output: str | Path | None = None,
-    card: Annotated[str | None, Help("also write README.md into RUN, a model card: mit, unknown", "LICENCE")] = None,
+    card: Annotated[str | None, Output("also write README.md into RUN, a model card: mit, unknown", "LICENCE")] = None,
     split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
