@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.cells import sample
+from socialx.files.sources.tables.cells import take_sample
 from socialx.files.sources.tables.known import TABLES
 from socialx.files.sources.tables.propose import Proposal, propose
-from socialx.files.sources.tables.spec import Grid
+from socialx.files.sources.tables.spec import TableReadings
 from socialx.files.sources.tables.table import read
 from socialx.files.store.time_axis import as_text
 
@@ -43,10 +43,10 @@ ROWS = {
 
 def proposal(path: Path, content: str, **given: object) -> Proposal:
     path.write_text(content)
-    return propose(sample(path), ConvertOptions.from_call("convert", path, given))
+    return propose(take_sample(path), ConvertOptions.from_call("convert", path, given))
 
 
-def grid(path: Path, content: str, **given: object) -> Grid:
+def grid(path: Path, content: str, **given: object) -> TableReadings:
     proposed = proposal(path, content, **given)
     assert proposed.proved, [str(question) for question in proposed.questions]
     assert proposed.spec is not None

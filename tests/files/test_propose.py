@@ -15,9 +15,9 @@ import pytest
 from socialx.cli.error_flags import write
 from socialx.core.errors import SettingsError
 from socialx.files.sources.request import ConvertOptions
-from socialx.files.sources.tables.cells import sample
+from socialx.files.sources.tables.cells import take_sample
 from socialx.files.sources.tables.propose import Proposal, propose
-from socialx.files.sources.tables.spec import Grid
+from socialx.files.sources.tables.spec import TableReadings
 from socialx.files.sources.tables.table import read
 from socialx.files.sources.tables.templates import pattern
 from socialx.files.store.time_axis import as_text
@@ -39,7 +39,7 @@ def proposed(tmp_path: Path) -> Propose:
         path = tmp_path / "table.csv"
         path.write_text(text, encoding)
         request = ConvertOptions.from_call("convert", path, given)
-        return propose(sample(path), request, ids), path
+        return propose(take_sample(path), request, ids), path
 
     return propose_text
 
@@ -61,13 +61,13 @@ def long(names: str, *columns: Sequence[object], values: np.ndarray = SPEEDS) ->
     return "\n".join(map(",".join, [[names], *rows])) + "\n"
 
 
-def grid(proposal: Proposal, path: Path) -> Grid:
+def grid(proposal: Proposal, path: Path) -> TableReadings:
     assert proposal.proved, [str(message) for message in proposal.questions]
     assert proposal.spec is not None
     return read(path, proposal.spec)
 
 
-def is_read(found: Grid, values: np.ndarray = SPEEDS) -> None:
+def is_read(found: TableReadings, values: np.ndarray = SPEEDS) -> None:
     assert found.ids == IDS
     assert as_text(int(found.seconds[0])) == TIMES[0]
     assert np.allclose(found.values[..., 0], values[: len(found.seconds)])

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from socialx.core.errors import SocialxError
-from socialx.files.sources.tables.cells import sample
+from socialx.files.sources.tables.cells import take_sample
 from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.sources.tables.table import fits, read
 
@@ -212,10 +212,10 @@ def test_a_damaged_file_is_named(name: str, content: str | bytes, words: list[st
 def test_a_sample_shows_how_a_text_is_written(tmp_path: Path) -> None:
     rows = "".join(f"2024-03-04 00:{minute:02};{minute},5;ü\n" for minute in range(60))
     path = written(tmp_path, f"time;A;B\n{rows}Summe;5,0;\n".encode("cp1252"))
-    seen = sample(path)
-    assert (seen.kind, seen.names, seen.separator, seen.encoding) == ("text", ("time", "A", "B"), ";", "cp1252")
+    seen = take_sample(path)
+    assert (seen.kind, seen.names) == ("text", ("time", "A", "B"))
     assert seen.rows[1] == ("2024-03-04 00:01", "1,5", "ü")
-    assert seen.tail[-1] == "Summe;5,0;"
-    frame = sample(pd.DataFrame({"A": [1.0, np.nan]}, pd.to_datetime(["2024-03-04", "2024-03-05"])))
+    assert seen.tail[-1] == ("Summe", "5,0", "")
+    frame = take_sample(pd.DataFrame({"A": [1.0, np.nan]}, pd.to_datetime(["2024-03-04", "2024-03-05"])))
     assert (frame.kind, frame.names) == ("frame", ("time", "A"))
     assert frame.rows == (("2024-03-04 00:00:00", "1"), ("2024-03-05 00:00:00", ""))

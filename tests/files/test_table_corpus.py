@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from socialx.files.sources.tables.spec import Grid, TableSpec
+from socialx.files.sources.tables.spec import TableReadings, TableSpec
 from socialx.files.sources.tables.table import read
 
 EVERY = "(?P<sensor>.+)"
@@ -38,7 +38,7 @@ def layout(spec: TableSpec) -> Callable[[Callable[[Path], Any]], Callable[[Path]
     return add
 
 
-def as_frame(grid: Grid, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
+def as_frame(grid: TableReadings, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     values = grid.values[..., feature].astype(float)
     if grid.missing is not None:
         values[values == grid.missing] = np.nan
@@ -48,7 +48,7 @@ def as_frame(grid: Grid, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     return pd.DataFrame(values, times, list(grid.ids))
 
 
-def same(grid: Grid, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
+def same(grid: TableReadings, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
     found = as_frame(grid, spec, feature)
     wanted = frame.dropna(how="all")
     assert (np.diff(grid.seconds) > 0).all()

@@ -122,7 +122,7 @@ def join(
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
             f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
         )
-    nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
+    nowhere = Location("", math.nan, math.nan)
     located = [locations.get(match_key(vdid), nowhere) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([getattr(location, name) for location in located], np.float64)

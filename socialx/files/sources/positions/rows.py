@@ -13,7 +13,7 @@ from typing import Any
 
 from socialx.core.errors import SocialxError, in_short
 from socialx.files.sources.tables.cells import Table, as_texts, find_encoding, find_separator, open_tables
-from socialx.files.sources.tables.spec import TableSpec
+from socialx.files.sources.tables.spec import UNSAID
 from socialx.files.store.head import (
     GZIP,
     LINE_BYTES,
@@ -54,7 +54,7 @@ def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
         return [partial(_points, path)]
     if head.kind == "text" and not begin.startswith(("{", "[")):
         return [partial(_text, head)]
-    tables = open_tables(path, TableSpec({"flow": "-"}, ("-",)))
+    tables = open_tables(path, UNSAID)
     return [partial(_typed, table, f" of {table.where}" * (len(tables) > 1)) for table in tables]
 
 

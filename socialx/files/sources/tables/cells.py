@@ -12,9 +12,9 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.core.progress import work
-from socialx.files.sources.tables.spec import EITHER, TableSpec
+from socialx.files.sources.tables.spec import EITHER, UNSAID, TableSpec
 from socialx.files.store.head import GZIP, LINE_BYTES, UNREADABLE, UTF16, ZIP, container, open_io, read_head, unpack
 
 if TYPE_CHECKING:
@@ -74,18 +74,18 @@ class Table:
 class Sample:
     """A table's first rows as texts, at most 2,000, by which a description is proposed.
 
-    kind: text, json, parquet, excel or frame.  lines, tail: a text as written, the first lines (with those
-    above the header) and, unless packed, the last ten.
+    kind: text, json, parquet, excel or frame.  lines, tail: the cells of the first lines in a text or a workbook, with
+    those above the header, and of the last ten in a text, unless packed.  written: fields in TableSpec that say how the
+    table is written.  units: by column, from a line below the header.
     """
 
-    where: Any
     kind: str
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    lines: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-    separator: str = ""
-    encoding: str = ""
+    lines: tuple[tuple[str, ...], ...] = ()
+    tail: tuple[tuple[str, ...], ...] = ()
+    written: Mapping[str, Any] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def table_kind(source: Source) -> str:
@@ -114,23 +114,24 @@ def open_tables(source: Source, spec: TableSpec) -> list[Table]:
     return [{"json": _open_json, "parquet": _open_parquet, "frame": _open_frame}[kind](source, spec)]
 
 
-def sample(source: Source, spec: TableSpec | None = None) -> Sample:
-    """Return the first rows in a file or frame; spec: how its text is written, where that is known already."""
-    kind, spec = table_kind(source), spec or TableSpec({"flow": "-"}, ("-",))
+def take_sample(source: Source) -> Sample:
+    """Return the first rows in a file or frame."""
+    kind = table_kind(source)
     if kind == "text":
-        text = _open_text(source, spec)
-        most = _most_rows(text.names)
-        rows = tuple(tuple(_split(line, text.mark)) for line in text.lines[text.first - 1 :][:most] if line.strip())
-        lines, tail = tuple(text.lines[: text.first + most]), tuple(text.tail())
-        return Sample(source, kind, tuple(text.names), rows, lines, tail, text.mark, text.encoding)
-    tables = open_tables(source, spec)
+        text = _open_text(source, UNSAID)
+        begin, end = text.first - 1, text.first - 1 + _most_rows(text.names)
+        head, tail = text.lines[: end + 1], text.tail()
+        lines, last = (tuple(split_line(line, text.mark) for line in part) for part in (head, tail))
+        rows = tuple(cells for cells, line in [*zip(lines, head, strict=True)][begin:end] if line.strip())
+        return Sample(kind, tuple(text.names), rows, lines, last)
+    tables = open_tables(source, UNSAID)
     table = max(tables, key=lambda one: (one.rows or 0) * len(one.names))  # of a workbook, whose first may be a cover
-    cells, most = list[tuple[str, ...]](), _most_rows(table.names)
-    for piece in table.walk(range(len(table.names)), []):
+    names, cells, most = tuple(table.names), list[tuple[str, ...]](), _most_rows(table.names)
+    for piece in table.walk(range(len(names)), []):
         cells += zip(*(as_texts(column.slice(0, most - len(cells))) for column in piece.texts), strict=True)
         if len(cells) >= most:
             break
-    return Sample(source if kind != "frame" else FRAME, kind, tuple(table.names), tuple(cells))
+    return Sample(kind, names, tuple(cells), (names, *cells) if kind == "excel" else ())
 
 
 def _most_rows(names: Sequence[str]) -> int:
@@ -189,17 +190,18 @@ def find_separator(lines: Sequence[str]) -> str:
     """Return the sign by which most lines have equally many cells, a comma if there is none."""
     best, score = ",", (0, 0)
     for mark in SEPARATORS:
-        counts = Counter(len(_split(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
+        counts = Counter(len(split_line(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
         widest = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
         best, score = (mark, widest) if widest > score else (best, score)
     return best
 
 
-def _split(line: str, mark: str) -> list[str]:
+def split_line(line: str, mark: str) -> tuple[str, ...]:
+    """Return the cells in a line; the whole line where a cell is beyond the limit in the csv module."""
     try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])]
+        return tuple(map(str.strip, next(csv.reader([line], delimiter=mark), [])))
     except csv.Error:
-        return [line]
+        return (line,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,8 +335,8 @@ def _open_text(path: Path, spec: TableSpec) -> _Text:
     if not filled:
         raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
     mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
-    names, first = _split(lines[filled[0] - 1], mark), filled[0] + 1
-    second = _split(lines[filled[1] - 1], mark) if len(filled) > 1 else names
+    names, first = [*split_line(lines[filled[0] - 1], mark)], filled[0] + 1
+    second = [*split_line(lines[filled[1] - 1], mark)] if len(filled) > 1 else names
     numbers = all(cell in ABSENT or NUMBER.fullmatch(cell.replace(",", ".")) for cell in names)
     if spec.names or (numbers and spec.step_s and not (spec.time or spec.sensor or spec.seconds)):
         first = filled[0]

@@ -1,4 +1,4 @@
-"""A table's description, and the grid with the readings that a described table holds.
+"""A table's description, and the readings that a described table holds.
 
 T times, N sensors, F features.
 """
@@ -152,7 +152,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class TableReadings:
     """Readings float32 [T,N,F] at increasing times, seconds int64 [T], NaN where there is none.
 
     zone: UTC where the times say how far they are from UTC, else the described zone; None if unknown.
@@ -191,6 +191,9 @@ def check_pattern(form: str) -> frozenset[str]:
         return frozenset(re.compile(form).groupindex)
     except re.error as error:
         raise SettingsError("", f"{shown} is wrong ({error})", EXAMPLE) from None
+
+
+UNSAID = TableSpec({"flow": "-"}, ("-",))  # of a table of which only the way of writing is asked
 
 
 def read_name(form: str, name: str) -> tuple[str, str, str] | None:

@@ -1,4 +1,4 @@
-"""Read described tables as a grid with readings.
+"""Read the readings in described tables.
 
 T times, N sensors, M sensors with a lane each, F features; t rows in a piece, K labels: what a column's name says.
 """
@@ -18,7 +18,7 @@ from socialx.data.calendar import DAY_S, shifts
 from socialx.files.sources.resample import grouped_means
 from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
 from socialx.files.sources.tables.clock_changes import in_utc, repeated_hour
-from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
+from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, TableReadings, TableSpec, read_name
 from socialx.files.store.ids import renamed_copies
 from socialx.files.store.layout import impossible
 from socialx.files.store.quantities import SPEED
@@ -66,7 +66,7 @@ class _Part:
     rows: np.ndarray
 
 
-def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
+def read(sources: Source | Sequence[Source], spec: TableSpec) -> TableReadings:
     """Return the readings in files, frames or Arrow tables, which ``spec`` describes.
 
     Raises SocialxError for a cell, a time or a row that is not as described, with its line and column; SettingsError
@@ -106,7 +106,7 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
     single = len(spec.features) == 1 and lanes is None
     missing = next(iter(spec.codes(spec.features[0])), None) if single else None
     values = np.ascontiguousarray(values[..., : len(spec.features)])
-    return Grid(axis, ids, spec.features, values, zone, tuple(notes), lanes, reader.positions, missing)
+    return TableReadings(axis, ids, spec.features, values, zone, tuple(notes), lanes, reader.positions, missing)
 
 
 def fits(spec: TableSpec, names: Sequence[str]) -> bool:
