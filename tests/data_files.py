@@ -105,7 +105,7 @@ def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     """Readings of no file, for what only the writer checks."""
     generator = blocks if isinstance(blocks, Generator) else (part for part in blocks)
     sensors = Sensors(ids, np.linspace(34, 35, len(ids)), np.linspace(-118, -117, len(ids)))
-    return Readings("mine", "mine_v1", sensors, generator, "km/h", None, None, "made up", "nothing")
+    return Readings("mine", "mine_v1", sensors, generator, {"avg_speed": "km/h"}, None, None, "made up", "nothing")
 
 
 def seconds_of(times: list[str]) -> np.ndarray:
@@ -115,7 +115,7 @@ def seconds_of(times: list[str]) -> np.ndarray:
 
 def block(times: list[str], values: np.ndarray) -> Block:
     """A block of readings."""
-    return Block(seconds_of(times), values.astype(np.float32))
+    return Block(seconds_of(times), values.astype(np.float32)[..., np.newaxis])
 
 
 def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:

@@ -82,7 +82,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert why(FORMAT, path) == f"a pandas HDFStore in fixed format, its key {key}"
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
-    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
+    assert (contents.units, contents.locations, contents.notes) == ({"avg_speed": None}, None, ())
     times, read_speeds = joined(contents)
     assert times == timestamps(40)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
@@ -96,7 +96,7 @@ def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
         file["t/axis0"].attrs["name"] = h5py.Empty("S1")
     refusal(lambda: read(path), "'t'", "--quantity flow")
     contents = read(path, quantity="flow")
-    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", None)
+    assert (contents.ids, contents.units) == (IDS, {"flow": None})
     assert joined(contents)[0] == timestamps(40)
     assert read(path, units="mph").feature == "avg_speed"
     assert read(changed(path, lambda file: file.move("t", "occupancy")), units="%").feature == "occupancy"

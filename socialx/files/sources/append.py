@@ -274,7 +274,7 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
 def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
     """Return the tables, opened as ``contents``, in file order of sensors; missing-value codes become NaN."""
     store, features, where = grid.store, grid.features, request.where
-    units = {contents.feature: contents.units, **contents.others}
+    units = contents.units
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
         raise SocialxError(where, problem, ANEW)
@@ -287,8 +287,7 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
     seconds, timezone = _times(store, request, contents)
     columns, (block,) = _columns(grid, where, contents), contents.blocks
     values = np.full((len(seconds), len(grid.ids), len(features)), np.nan, np.float32)
-    readings = block.speeds.reshape(len(seconds), -1, len(features))
-    values[:, columns] = np.where(is_code(readings, features, grid.codes), np.float32(np.nan), readings)
+    values[:, columns] = np.where(is_code(block.values, features, grid.codes), np.float32(np.nan), block.values)
     return _Table(where, seconds, values, columns, timezone)
 
 

@@ -130,19 +130,18 @@ def _read(request: ConvertOptions) -> Contents:
         add = f"add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')} {Argument('freq', '5min')}"
         raise SocialxError(request.data, "the rows have no dates", add)
     seconds = start_seconds(request) + request.step_s * np.arange(len(array), dtype=np.int64)
-    feature, *others = channels
     taken = ", ".join(f"{number} is {name}" for name, number in channels.items())
     notes = (Message(request.data, f"channels taken: {taken}"),) if array.ndim == 3 else ()
     blocks = _blocks(request.data, array, [*channels.values()], seconds)
-    return Contents(None, array.shape[1], blocks, feature, others=dict.fromkeys(others), notes=notes)
+    return Contents(None, array.shape[1], blocks, dict.fromkeys(channels), notes=notes)
 
 
 def _blocks(path: Path, array: np.ndarray, channels: list[int], seconds: np.ndarray) -> Generator[Block, None, None]:
-    """Yield rows [t,N] for one channel, [t,N,F] for several, about 8 MiB at once."""
+    """Yield the rows of these channels, about 8 MiB at once."""
     cells, count = array.reshape(*array.shape[:2], -1), max(PIECE_BYTES // array[0].nbytes, 1)
     with work(f"reading {path.name}", len(array), "rows") as bar:
         for first in range(0, len(array), count):
-            piece = cells[first : first + count, :, channels if len(channels) > 1 else channels[0]]
+            piece = cells[first : first + count, :, channels]
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which the writer refuses
                 values = np.array(piece, np.float32, order="C")
             yield Block(seconds[first : first + count], values)

@@ -447,7 +447,7 @@ def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[Blo
     for first in range(0, len(seconds), BLOCK_ROWS):
         part = slice(first, first + BLOCK_ROWS)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.array(features[part, :, 0], np.float32)
+            values = np.array(features[part, :, :1], np.float32)
         yield Block(seconds[part], values)
 
 
@@ -465,7 +465,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = _first_feature(features, seconds)
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
-    origin = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
+    origin = ({SPEED: BAY.units}, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
     return Readings(name, BAY.feature_set, sensors, blocks, *origin)
 
 

@@ -6,7 +6,7 @@ T rows, N sensors, t rows in a block.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
 
@@ -30,8 +30,7 @@ class Contents:
     ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
     sensors: int
     blocks: Generator[Block, None, None]
-    feature: str = SPEED
-    units: str | None = None
+    units: Mapping[str, str | None]  # by feature in the blocks
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # assumptions and omissions, a line each
     paths: tuple[Path, ...] = ()  # the files read, where other than the named path
@@ -40,10 +39,14 @@ class Contents:
     zone: str | None = None  # into which times in UTC are converted
     droppable: bool = False  # whether sensors are table columns, which drop can exclude
     lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
-    others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
     table: str = ""  # what the tables hold, as JSON
     stored: Callable[[str], str] = str  # converts an id to a storable spelling
     missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
+
+    @property
+    def feature(self) -> str:
+        """The first feature."""
+        return next(iter(self.units))
 
     def missing_number(self) -> float | None:
         """Return the number for a missing observation; None where every number is an observation. Where ``missing`` is

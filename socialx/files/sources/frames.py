@@ -126,20 +126,19 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         raise SocialxError(WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
-    values = np.full((len(times), len(columns)), np.nan, np.float32)
-    values[:, [columns[vdid] for vdid in ids]] = numbers[order]
+    values = np.full((len(times), len(columns), 1), np.nan, np.float32)
+    values[:, [columns[vdid] for vdid in ids], 0] = numbers[order]
     blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
     readings = Readings(
         like.dataset_name,
         "frame",
         like.sensors,
         blocks,
-        like.unit,
+        {like.feature: like.unit},
         like.missing,
         timezone,
         source_data="a pandas frame",
         source_meta=str(like.path),
-        feature=like.feature,
         local_zone=local_zone,
     )
     write(path, readings)

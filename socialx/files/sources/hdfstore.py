@@ -43,7 +43,7 @@ def _read(request: ConvertOptions) -> Contents:
             raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         columns = _block_columns(path, file[key], ids, len(times))
     blocks = _blocks(path, len(ids), times, columns)
-    return Contents(ids, len(ids), blocks, feature, times=times)
+    return Contents(ids, len(ids), blocks, {feature: None}, times=times)
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -155,7 +155,7 @@ def _blocks(
             for name, places in columns.items():
                 with np.errstate(over="ignore"):
                     values[:, places] = file[name][part]
-            yield Block(times[part], values)
+            yield Block(times[part], values[..., np.newaxis])
             bar.advance(len(values))
 
 

@@ -39,7 +39,7 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
     present. A flow is a count, and summed, where its unit is unknown, names no time, or names the distance of the rows;
     a flow per another time, such as veh/h, is a rate. All else is a mean. Raises SettingsError for rows as coarse.
     """
-    step, units = request.resample or 0, {readings.feature: readings.units, **readings.others}
+    step, units = request.resample or 0, dict(readings.units)
     codes = {*request.codes(tuple(units)), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
     flow = units.get("flow", UNKNOWN)
     per = seconds_in(flow)
@@ -47,8 +47,7 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
     blocks = average_blocks(readings.blocks, step, {**units}, tuple(codes), request.data, sums=sums)
     if sums and per:
         units["flow"] = f"{PER.split(flow)[0]}/{'h' if step == 3600 else f'{step // 60}min'}"
-    averaged = replace(readings, blocks=blocks, units=units.pop(readings.feature), others=units)
-    return averaged, np.unique(seconds // step * step)
+    return replace(readings, blocks=blocks, units=units), np.unique(seconds // step * step)
 
 
 def seconds_in(unit: str) -> float | None:
@@ -80,7 +79,7 @@ def average_blocks(
     steps, odd, enough = _Steps(step_s, where), 0, ROWS
     with closing(blocks):
         for block in _pieces(blocks):
-            new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
+            new = block.values.astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
             for index, feature in enumerate(features):
                 wrong = impossible(new[..., index], feature, units[feature])
@@ -107,9 +106,9 @@ def average_blocks(
 
 def _pieces(blocks: Blocks) -> Blocks:
     for block in blocks:
-        most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+        most = max(1, BLOCK_BYTES // max(1, block.values[:1].nbytes))
         for begin in range(0, len(block.seconds), most):
-            yield Block(block.seconds[begin : begin + most], block.speeds[begin : begin + most])
+            yield Block(block.seconds[begin : begin + most], block.values[begin : begin + most])
 
 
 class _Steps:
@@ -192,8 +191,7 @@ def _average_rows(
         whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
         means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
     means[count < SHARE * rows[:, np.newaxis]] = np.nan
-    shape = (len(begins), -1) if len(features) == 1 else means.shape
-    return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
+    return Block(steps[begins] * step_s, means.astype(np.float32))
 
 
 def grouped_means(
@@ -251,11 +249,11 @@ def _fill_rows(blocks: Blocks, axis: np.ndarray) -> Blocks:
     with closing(blocks):
         for block in blocks:
             rows = np.searchsorted(axis, block.seconds)
-            most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+            most = max(1, BLOCK_BYTES // max(1, block.values[:1].nbytes))
             while begin <= rows[-1]:
                 end = min(begin + most, int(rows[-1]) + 1)
                 here = (begin <= rows) & (rows < end)
-                values = np.full((end - begin, *block.speeds.shape[1:]), np.nan, np.float32)
-                values[rows[here] - begin] = block.speeds[here]
+                values = np.full((end - begin, *block.values.shape[1:]), np.nan, np.float32)
+                values[rows[here] - begin] = block.values[here]
                 yield Block(axis[begin:end], values)
                 begin = end

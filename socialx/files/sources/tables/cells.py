@@ -40,7 +40,6 @@ ENCODINGS = ("utf-8-sig", "cp1252", "cp932", "cp949", "gb18030")  # in the order
 MARK = b"\xef\xbb\xbf"
 PIECE_BYTES, BLANK_BYTES, JSON_BYTES = 1 << 22, 1 << 26, 1 << 28  # of a text at once; of blank lines; of an array
 BATCH, OBJECTS = 1 << 14, 4096  # rows of Arrow, and objects of JSON, at once
-MANY = 500  # columns of numbers, which are parsed as one
 SAMPLE_ROWS, SAMPLE_CELLS, TAIL_BYTES, TAIL_LINES = 2000, 1 << 18, 1 << 16, 10
 UNPACKED_BYTES, PACKED_RATIO, SMALL_BYTES, SHEET_CELLS = 1 << 29, 50, 1 << 25, 1 << 24  # of a workbook
 PARQUET_CELLS, CELLS_OF_BYTE = 1 << 24, 20  # readings take a byte or two, and hundreds of equal cells one
@@ -240,8 +239,6 @@ class _Text:
         import pyarrow as pa
 
         signs, name = (self.spec.decimal, self.spec.thousands), partial(self._line, piece, line)
-        if (wide := self._wide(piece, texts, numbers)) is not None:
-            return Rows(*wide, name)
         if MARK not in piece:  # which Arrow drops inside a text
             for typed in (True, False)[bool(self.spec.thousands) :]:
                 with suppress(pa.ArrowInvalid, _WrongCell):
@@ -270,35 +267,6 @@ class _Text:
         )
         table = arrow.read_csv(pa.py_buffer(piece), read, arrow.ParseOptions(delimiter=self.mark), convert)
         return list(table.combine_chunks().to_batches()[0].columns)
-
-    def _wide(
-        self, piece: bytes, texts: Sequence[int], numbers: Sequence[int]
-    ) -> tuple[list[pa.Array], np.ndarray] | None:
-        """Return many number columns side by side, parsed as one long column; None for other tables."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow
-
-        mark, count, width = self.mark.encode(), len(numbers), len(self.names)
-        if count < MANY or [*numbers] != [*range(numbers[0], numbers[0] + count)] or b'"' in piece or MARK in piece:
-            return None
-        lines = [line for line in piece.splitlines() if line and not line.isspace()]
-        if self.spec.thousands or any(line.count(mark) != width - 1 for line in lines):
-            return None
-        cut = [line.split(mark, numbers[0]) for line in lines]
-        cells = [[*row[:-1], *row[-1].rsplit(mark, width - numbers[0] - count)] for row in cut]
-        column = b"\n".join([row[numbers[0]].replace(mark, b"\n") for row in cells])
-        convert = arrow.ConvertOptions(
-            column_types={"0": pa.float32()}, null_values=ABSENT, decimal_point=self.spec.decimal
-        )
-        read = arrow.ReadOptions(use_threads=False, block_size=len(column) + 1, column_names=["0"])
-        parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
-        with suppress(pa.ArrowInvalid, UnicodeDecodeError):
-            table = arrow.read_csv(pa.py_buffer(column + b"\n"), read, parse, convert)
-            matrix = np.array(table.column(0).to_numpy()).reshape(len(lines), count)
-            places = [text if text < numbers[0] else text - count + 1 for text in texts]
-            columns = [pa.array([row[at].decode().strip() for row in cells], pa.string()) for at in places]
-            return None if np.isinf(matrix).any() else (columns, matrix)
-        return None
 
     def _by_row(self, piece: bytes, line: int, wanted: Sequence[int]) -> tuple[list[int], list[list[str]]]:
         """Return each row's line, and the cells by column. Raises for a row with other than the usual cells."""

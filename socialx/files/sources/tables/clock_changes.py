@@ -87,7 +87,7 @@ def note_skipped(
         for block in blocks:
             skipped = is_skipped(block.seconds, timezone)
             if skipped.any():
-                read = is_reading(block.speeds[skipped], missing).any(axis=1)
+                read = is_reading(block.values[skipped], missing).any(axis=(1, 2))
                 rows += int(read.sum())
                 first = first or "".join(map(as_text, block.seconds[skipped][read][:1].tolist()))
             yield block

@@ -197,26 +197,22 @@ def _read_described(
 
 def as_contents(found: TableReadings, described: TableSpec, request: ConvertOptions) -> Contents:
     """Return the readings as contents with one block. Raises SocialxError for ids that spell one sensor in two ways."""
-    feature, *others = found.features
     spellings = Counter(map(match_key, found.ids))
     if twice := [vdid for vdid in found.ids if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
         raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
-    values = found.values if others else found.values[..., 0]
     return Contents(
         found.ids,
         len(found.ids),
-        (block for block in [Block(found.seconds, values)]),
-        feature,
-        described.units.get(feature),
-        others={name: described.units.get(name) for name in others},
+        (block for block in [Block(found.seconds, found.values)]),
+        {name: described.units.get(name) for name in found.features},
         lanes=found.lanes,
         locations={match_key(vdid): Location(vdid, *degrees) for vdid, degrees in found.positions.items()} or None,
         notes=found.notes,
         times=found.seconds,
         timezone=found.zone,
         zone=described.zone or None,
-        missing=next(iter(described.codes(feature)), None) if found.lanes else found.missing,
+        missing=next(iter(described.codes(found.features[0])), None) if found.lanes else found.missing,
         droppable=not described.sensor,
         stored=lambda vdid: NOT_STORED.sub("_", vdid),
         table=described.as_json(),
