@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -17,9 +17,13 @@ import pytest
 
 from socialx.cli.error_flags import write
 from socialx.core.errors import Message, SocialxError
+from socialx.files.sources import backfill as older
 from socialx.files.sources.contents import Format
+from socialx.files.sources.positions.locations import read_locations
 from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
+from socialx.files.sources.tables import table
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.open_hdf5 import open_for_writing
@@ -106,6 +110,39 @@ def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     generator = blocks if isinstance(blocks, Generator) else (part for part in blocks)
     sensors = Sensors(ids, np.linspace(34, 35, len(ids)), np.linspace(-118, -117, len(ids)))
     return Readings("mine", "mine_v1", sensors, generator, {"avg_speed": "km/h"}, None, None, "made up", "nothing")
+
+
+def backfill(
+    path: Path, meta_csv: Path | None = None, *, backup: bool = False, dry_run: bool = False, **given: Any
+) -> older.Completion:
+    """Complete an older file, with the options of the command."""
+    locations = read_locations(meta_csv) if meta_csv else {}
+    return older.backfill(path, older.Given(meta_csv, locations, **given), backup=backup, dry_run=dry_run)
+
+
+class TableRead(NamedTuple):
+    """The readings of a described table: values [T,N,F], and what else the reader says."""
+
+    seconds: np.ndarray
+    ids: tuple[str, ...]
+    features: tuple[str, ...]
+    values: np.ndarray
+    zone: str | None
+    notes: tuple[Message | str, ...]
+    lanes: tuple[str, ...] | None
+    positions: dict[str, tuple[float, float]]
+    missing: float | None
+
+
+def read_table(sources: Any, spec: TableSpec) -> TableRead:
+    """Read a table as described."""
+    found = table.read(sources, spec)
+    (block,) = found.blocks
+    positions = {one.sensor_id: (one.latitude, one.longitude) for one in (found.locations or {}).values()}
+    features, ids = tuple(found.units), found.ids or ()
+    return TableRead(
+        block.seconds, ids, features, block.values, found.timezone, found.notes, found.lanes, positions, found.missing
+    )
 
 
 def seconds_of(times: list[str]) -> np.ndarray:

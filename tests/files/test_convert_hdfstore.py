@@ -48,7 +48,7 @@ def test_a_frame_and_the_csv_give_one_checksum(tmp_path: Path, unit: str, labels
 
 
 def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfstore, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("socialx.files.sources.contents.PIECE_BYTES", 1000)
     values = speeds(500)
     frame = write_frame(tmp_path / "bay.h5", timestamps(500), values, key="speed", ids=BAY_IDS, order=[2, 0, 1])
     convert("bay", frame, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")

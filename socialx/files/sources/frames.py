@@ -77,15 +77,6 @@ def _zone(zones: Iterable[object]) -> dict[str, Any]:
     return {"timezone": next(iter(names))} if len(names) == 1 and names <= available_timezones() else {}
 
 
-def _refuse_other(data: object) -> None:
-    """Raise SettingsError for anything except a pandas frame."""
-    import pandas as pd
-
-    if not isinstance(data, pd.DataFrame):
-        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SettingsError(WHERE, f"{type(data).__name__} is no file and no frame", remedy)
-
-
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """Write observations [T,N], wall times x sensor ids, with the metadata of the file ``like``.
 
@@ -95,7 +86,9 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """
     import pandas as pd
 
-    _refuse_other(frame)
+    if not isinstance(frame, pd.DataFrame):
+        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
+        raise SettingsError(WHERE, f"{type(frame).__name__} is no file and no frame", remedy)
     ids, times = [str(name) for name in frame.columns], frame.index
     columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
     if foreign := [vdid for vdid in ids if vdid not in columns]:

@@ -261,7 +261,7 @@ def _readings(
             notes.append(Message(request.where, problem, f"choose another name with {Argument('name', 'NAME')}"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    missing = None if len(units) > 1 else dataset.missing if dataset else contents.missing_number()
+    missing = None if len(units) > 1 else dataset.missing if dataset else contents.missing
     if len(units) > 1:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 is treated as missing, and 0 of another quantity as an observation"

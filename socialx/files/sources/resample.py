@@ -76,7 +76,7 @@ def average_blocks(
     """
     features, group = tuple(units), step_s * max(GROUP_STEPS, -(-GROUP_S // step_s))
     seconds, values = np.empty(0, np.int64), np.empty(0)
-    steps, odd, enough = _Steps(step_s, where), 0, ROWS
+    steps, odd, enough = _Steps(step_s, features, where, sums=sums), 0, ROWS
     with closing(blocks):
         for block in _pieces(blocks):
             new = block.values.astype(np.float64)
@@ -92,14 +92,14 @@ def average_blocks(
                 enough *= 2
             ready = int(np.searchsorted(seconds, seconds[-1] // group * group)) if steps.ready else 0
             if ready:
-                yield from steps.average(seconds[:ready], values[:ready], features, group, sums)
+                yield from steps.average(seconds[:ready], values[:ready], group)
                 seconds, values = seconds[ready:], values[ready:]
     if len(values):
         if not steps.ready:
             steps.look(seconds, values)
         if not steps.ready:
             raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
-        yield from steps.average(seconds, values, features, group, sums)
+        yield from steps.average(seconds, values, group)
     if odd:
         note(Message(where, f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means"))
 
@@ -112,13 +112,13 @@ def _pieces(blocks: Blocks) -> Blocks:
 
 
 class _Steps:
-    """How far apart the rows of each sensor are, as they pass by.
+    """How far apart the rows of each sensor are, as they pass by, and their averages by step.
 
     usual: seconds, float64 [N]; infinite while unproved. last: the time of each sensor's latest reading, float64 [N].
     """
 
-    def __init__(self, step_s: int, where: Path) -> None:
-        self.step, self.where, self.ready = step_s, where, False
+    def __init__(self, step_s: int, features: tuple[str, ...], where: Path, *, sums: bool) -> None:
+        self.step, self.features, self.where, self.sums, self.ready = step_s, features, where, sums, False
         self.usual, self.last = np.empty(0), np.empty(0)
 
     def look(self, seconds: np.ndarray, values: np.ndarray) -> None:
@@ -140,9 +140,7 @@ class _Steps:
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
         note(Message(self.where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
 
-    def average(
-        self, seconds: np.ndarray, values: np.ndarray, features: Sequence[str], group_s: int, sums: bool
-    ) -> Blocks:
+    def average(self, seconds: np.ndarray, values: np.ndarray, group_s: int) -> Blocks:
         """Yield a block for each group of steps with rows, from times [t] and values [t,N,F]."""
         groups = seconds // group_s
         edges = [*np.flatnonzero(np.diff(groups, prepend=groups[0] - 1)).tolist(), len(groups)]
@@ -150,7 +148,22 @@ class _Steps:
             part = values[begin:end]
             distances = self._distances(seconds[begin:end], np.isfinite(part).any(axis=2))
             self.usual = _usual(distances, self.usual, SUPPORT)
-            yield _average_rows(seconds[begin:end], part, self.step, features, self.step / self.usual, sums)
+            yield self._average_rows(seconds[begin:end], part)
+
+    def _average_rows(self, seconds: np.ndarray, values: np.ndarray) -> Block:
+        """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows."""
+        steps = seconds // self.step
+        begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+        rows = self.step / self.usual  # of each sensor in a step
+        near = np.rint(rows)
+        rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
+        means, count = grouped_means(values, begins, 0, self.features)
+        if self.sums and "flow" in self.features:
+            flow = self.features.index("flow")
+            whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
+            means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
+        means[count < SHARE * rows[:, np.newaxis]] = np.nan
+        return Block(steps[begins] * self.step, means.astype(np.float32))
 
     def _distances(self, seconds: np.ndarray, seen: np.ndarray) -> np.ndarray:
         """Return the seconds since each sensor's reading before, float64 [t,N], infinite where there is none."""
@@ -172,26 +185,6 @@ def _usual(distances: np.ndarray, before: np.ndarray, support: int) -> np.ndarra
     many = alike.sum(axis=0)
     mean = np.where(alike, distances, 0.0).sum(axis=0) / np.maximum(many, 1)
     return np.where((many >= support) & (mean > 0), mean, before)
-
-
-def _average_rows(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows: np.ndarray, sums: bool
-) -> Block:
-    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows: the usual rows
-    of each sensor in a step, float64 [N]; sums: as in ``average_blocks``.
-    """
-    steps = seconds // step_s
-    begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
-    near = np.rint(rows)
-    rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
-
-    means, count = grouped_means(values, begins, 0, features)
-    if sums and "flow" in features:
-        flow = features.index("flow")
-        whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
-        means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
-    means[count < SHARE * rows[:, np.newaxis]] = np.nan
-    return Block(steps[begins] * step_s, means.astype(np.float32))
 
 
 def grouped_means(

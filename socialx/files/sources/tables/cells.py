@@ -387,6 +387,14 @@ def _as_numbers(column: pa.Array, index: int, decimal: str, thousands: str) -> p
         raise _WrongCell(row, index, str(column[row].as_py())) from None
 
 
+def as_number(text: str) -> float:
+    """Return the number that a text says, perhaps infinite; NaN for another text."""
+    try:
+        return float("nan" if "_" in text else text)
+    except ValueError:
+        return np.nan
+
+
 def distinct(column: pa.Array) -> tuple[list[str], np.ndarray]:
     """Return a column's distinct texts, and each row's text number, int64 [t]."""
     import pyarrow as pa

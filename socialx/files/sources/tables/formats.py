@@ -14,13 +14,12 @@ from socialx.core.errors import Argument, Command, Message, SettingsError, Socia
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.foreign import refuse_bytes
-from socialx.files.sources.positions.locations import Location, read_locations
+from socialx.files.sources.positions.locations import read_locations
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import cells, propose, spec, table, words
-from socialx.files.sources.tables.spec import TableReadings, TableSpec
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import FileHead, container, member_paths, read_head
 from socialx.files.store.ids import casefolded_key, match_key
-from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
 TITLE = "a table of any network, a column per sensor or a row per reading"
@@ -29,7 +28,6 @@ LIBCITY = (".dyna", ".geo")  # readings and positions; beside them are links and
 DESCRIBES = ("time_column", "sensor_column", "channel", "quantity", "time_format", "decimal", "drop")  # as --table does
 SETS = {"timezone": "zone", "missing": "missing", "first_time": "start", "step_s": "step_s"}  # field -> of a spec
 ROWS, CELLS = 200, 1 << 14  # whose texts tell the column of ids in a table of positions, at most
-NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -174,16 +172,16 @@ def _read(request: ConvertOptions) -> Contents:
     notes: list[Message | str] = [f"{path}: the positions of the sensors" for path in aside]
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
         notes.insert(0, Message(request.where, "columns that hold no readings", "", left))
-    contents = as_contents(found, described, request)
+    refuse_twice(found, request)
     if len(aside) == 1 and request.meta_csv is None:
-        contents = replace(contents, locations=read_locations(aside[0], found.ids))
+        found = replace(found, locations=read_locations(aside[0], found.ids or ()))
     paths = tuple(container(path) for path in sources if isinstance(path, Path))
-    return replace(contents, notes=(*contents.notes, *notes), paths=paths)
+    return replace(found, notes=(*found.notes, *notes), paths=paths)
 
 
 def _read_described(
     request: ConvertOptions, sources: Sequence[Any], described: TableSpec
-) -> tuple[TableReadings, TableSpec]:
+) -> tuple[Contents, TableSpec]:
     """Read the tables, and return their description too: a later table with other signs may prove its own."""
     try:
         return table.read(sources, described), described
@@ -195,28 +193,12 @@ def _read_described(
         raise
 
 
-def as_contents(found: TableReadings, described: TableSpec, request: ConvertOptions) -> Contents:
-    """Return the readings as contents with one block. Raises SocialxError for ids that spell one sensor in two ways."""
-    spellings = Counter(map(match_key, found.ids))
-    if twice := [vdid for vdid in found.ids if spellings[match_key(vdid)] > 1]:
+def refuse_twice(found: Contents, request: ConvertOptions) -> None:
+    """Raise SocialxError for ids that spell one sensor in two ways."""
+    spellings = Counter(map(match_key, found.ids or ()))
+    if twice := [vdid for vdid in found.ids or () if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
         raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
-    return Contents(
-        found.ids,
-        len(found.ids),
-        (block for block in [Block(found.seconds, found.values)]),
-        {name: described.units.get(name) for name in found.features},
-        lanes=found.lanes,
-        locations={match_key(vdid): Location(vdid, *degrees) for vdid, degrees in found.positions.items()} or None,
-        notes=found.notes,
-        times=found.seconds,
-        timezone=found.zone,
-        zone=described.zone or None,
-        missing=next(iter(described.codes(found.features[0])), None) if found.lanes else found.missing,
-        droppable=not described.sensor,
-        stored=lambda vdid: NOT_STORED.sub("_", vdid),
-        table=described.as_json(),
-    )
 
 
 TAKES = {"table", "channel", "quantity", "more", "first_time", "step_s", "time_format", "time_column", "sensor_column"}

@@ -16,6 +16,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.errors import sample as listed
+from socialx.files.sources.contents import Contents
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import Sample
@@ -23,7 +24,7 @@ from socialx.files.sources.tables.described import described, said_fields, said_
 from socialx.files.sources.tables.known import Known, match
 from socialx.files.sources.tables.questions import Question, arguments, command, either, typed
 from socialx.files.sources.tables.sampled import WIDE, SampledTable, below_header, is_data
-from socialx.files.sources.tables.spec import TableReadings, TableSpec
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.sources.tables.table import read
 from socialx.files.sources.tables.templates import (
     SLOTS,
@@ -54,15 +55,10 @@ BY_TABLE = f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry
 
 @dataclass(frozen=True)
 class Proposal:
-    """A description, None where absent, and the questions before a proof."""
+    """A description, None where absent, and the questions before a proof; without a question it is proved."""
 
     spec: TableSpec | None
     questions: tuple[Message, ...] = ()
-
-    @property
-    def proved(self) -> bool:
-        """Whether the table may be read without a question."""
-        return self.spec is not None and not self.questions
 
 
 def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] = ()) -> Proposal:
@@ -93,7 +89,7 @@ def _decided(
     return spec, table
 
 
-def _grid(table: SampledTable, spec: TableSpec) -> TableReadings:
+def _readings(table: SampledTable, spec: TableSpec) -> Contents:
     """Return the sampled rows as described. Raises SocialxError."""
     import pyarrow as pa
 
@@ -105,10 +101,10 @@ def _grid(table: SampledTable, spec: TableSpec) -> TableReadings:
 def _step(table: SampledTable, spec: TableSpec) -> int:
     """Return the usual step in seconds between a sensor's readings; 60 where unclear."""
     try:
-        grid = _grid(table, spec)
+        (block,) = _readings(table, spec).blocks
     except SocialxError:
         return STEPS[0]
-    steps = np.concatenate([np.diff(grid.seconds[np.isfinite(column)]) for column in grid.values[..., 0].T])
+    steps = np.concatenate([np.diff(block.seconds[np.isfinite(column)]) for column in block.values[..., 0].T])
     usual = float(np.median(steps)) if len(steps) else 0.0
     return min(STEPS, key=lambda step: abs(step - usual))
 
@@ -117,12 +113,15 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
     """Return whether options prove a description by which the first rows are readings from sensors that recur."""
     try:
         spec, table = _decided(sample, request, ids)
-        grid = _grid(table, spec) if spec is not None and not table.opens else None
+        found = _readings(table, spec) if spec is not None and not table.opens else None
     except SocialxError:
         return False
-    if grid is None or len(grid.seconds) < 2:
+    if found is None:
         return False
-    share = np.isfinite(grid.values).mean() * (len(grid.ids) if request.round_times else 1)  # else each has own times
+    (block,) = found.blocks
+    if len(block.seconds) < 2:
+        return False
+    share = np.isfinite(block.values).mean() * (found.sensors if request.round_times else 1)  # else each has own times
     return bool(share >= 0.5)
 
 
