@@ -49,7 +49,7 @@ def _recognise(head: FileHead) -> str | None:
     """Return a description where one of the first LOOKED files is a VDLive snapshot; None for other files."""
     for path in _list_files(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
-            if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
+            if LIVE.match("\n".join(line[:BEGIN] for line in head_in(head, path).lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 

@@ -46,7 +46,7 @@ def read_tables(path: Path, advice: str) -> list[Rows]:
         raise SocialxError(path, f"this is no table, but {head.kind}", advice)
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
-    begin = "".join(line for _, line in head.lines[:3]).lstrip("\ufeff \t")
+    begin = "".join(head.lines[:3]).lstrip("\ufeff \t")
     if begin.startswith("<"):
         raise SocialxError(path, "the file is XML, no table", f"{RECIPE} for DATEX II, or {advice}")
     if begin.startswith("{") and '"FeatureCollection"' in begin:

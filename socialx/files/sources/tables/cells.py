@@ -24,6 +24,7 @@ import numpy as np
 
 from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.core.progress import work
+from socialx.files.sources.request import FRAME
 from socialx.files.sources.tables.spec import EITHER, UNSAID, TableSpec
 from socialx.files.store.head import GZIP, LINE_BYTES, UNREADABLE, UTF16, ZIP, container, open_io, read_head, unpack
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Source = Any  # a path, a frame of pandas or a table of Arrow
-FRAME = "the frame"  # in messages
 # Cells without a reading; any other text that is no number is refused.
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -247,8 +247,9 @@ class _Text:
                     return Rows(columns[: len(texts)], matrix, name)
         lines, cells = self._by_row(piece, line, (*texts, *numbers))
         columns = [pa.array(column, pa.string()) for column in cells]
-        called = [self.names[column] for column in numbers]
-        return _rows(self.path, columns, len(texts), called, signs, lambda row: f"line {lines[row]}")
+        line_of = lambda row: f"line {lines[row]}"  # noqa: E731
+        with _named_cells(self.path, [self.names[column] for column in numbers], line_of):
+            return Rows(columns[: len(texts)], as_matrix(columns[len(texts) :], *signs), line_of)
 
     def _columns(self, piece: bytes, texts: Sequence[int], numbers: Sequence[int], typed: bool) -> list[pa.Array]:
         import pyarrow as pa
@@ -327,17 +328,11 @@ class _WrongCell(Exception):
         self.row, self.column, self.cell = row, column, cell
 
 
-def _rows(
-    where: object,
-    columns: list[pa.Array],
-    texts: int,
-    names: Sequence[str],
-    signs: tuple[str, str],
-    called: Callable[[int], str],
-) -> Rows:
-    """Return columns, ``texts`` first, as Rows. Raises SocialxError for a cell that is no number."""
+@contextmanager
+def _named_cells(where: object, names: Sequence[str], called: Callable[[int], str]) -> Iterator[None]:
+    """Raise SocialxError for a cell that is no number, with the name of its row and column."""
     try:
-        return Rows(columns[:texts], as_matrix(columns[texts:], *signs), called)
+        yield
     except _WrongCell as wrong:
         name = names[wrong.column]
         problem = f"{called(wrong.row)}, column {name[:40]!a} is {wrong.cell[:40]!a}, not a number"
@@ -442,7 +437,9 @@ def _typed(
         for batch in batches(wanted):
             name = lambda row, begin=begin: f"row {begin + row}"  # noqa: E731
             columns = [batch.column(at) for at in places]
-            yield _rows(where, columns, len(texts), called, (spec.decimal, spec.thousands), name)
+            with _named_cells(where, called, name):
+                matrix = as_matrix(columns[len(texts) :], spec.decimal, spec.thousands)
+            yield Rows(columns[: len(texts)], matrix, name)
             begin += batch.num_rows
 
     return Table(where, names, walk, rows)

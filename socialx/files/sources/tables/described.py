@@ -9,11 +9,12 @@ import numpy as np
 
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.errors import sample as listed
+from socialx.data.calendar import DAY_S
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.sampled import SampledTable
 from socialx.files.sources.tables.spec import TableSpec, read_name
 from socialx.files.sources.tables.templates import SLOTS, bare_words, pattern, repeated_quantities, template_by_ids
-from socialx.files.sources.tables.time_columns import DAY_S, TimeColumns
+from socialx.files.sources.tables.time_columns import TimeColumns
 from socialx.files.store.quantities import SPEED
 
 

@@ -62,15 +62,12 @@ def table_files(head: FileHead) -> list[Path]:
     return [path for path in paths if not PROSE.fullmatch(path.name)]
 
 
-def describe(request: ConvertOptions) -> tuple[TableSpec, tuple[Message, ...]]:
-    """Return what the tables hold, and the questions that keep it from being proved.
+def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[TableSpec, tuple[Message, ...]]:
+    """Return what the tables hold, and the questions that keep it from being proved; sources: as ``_sources`` gives.
 
     The user's file, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
     """
-    return _describe(request, _sources(request)[0])
-
-
-def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpec, tuple[Message, ...]]:
+    sources = sources or _sources(request)[0]
     said = [name for name in DESCRIBES if getattr(request, name)]
     if request.table is not None:
         if said:
@@ -165,7 +162,7 @@ def _are_locations(path: Path) -> bool:
 def _read(request: ConvertOptions) -> Contents:
     """Read the tables into memory."""
     sources, aside = _sources(request)
-    described, questions = _describe(request, sources)
+    described, questions = describe(request, sources)
     if questions:
         raise SettingsError.together(questions)
     found, described = _read_described(request, sources, described)
@@ -187,7 +184,7 @@ def _read_described(
         return table.read(sources, described), described
     except SocialxError:
         with suppress(SocialxError):
-            other, questions = _describe(replace(request, known_table=""), sources)
+            other, questions = describe(replace(request, known_table=""), sources)
             if request.known_table and not questions and other != described:
                 return table.read(sources, other), other
         raise

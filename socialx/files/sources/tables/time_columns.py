@@ -9,6 +9,7 @@ from itertools import permutations
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import NUMBER
 from socialx.files.sources.tables.spec import EXCEL, UNSAID
@@ -27,7 +28,7 @@ LATE = re.compile(r"(?:.*[ T])?24(?::00)?(?::00)?")  # the end of a day
 MIDNIGHT = re.compile(r"(?:.*[ T])?0{1,2}(?::00)?(?::00)?(?:\.0+)?Z?")
 UNTIL = ("/", " - ", " \N{EN DASH} ", "\N{EN DASH}", " to ", " bis ", "~", "-")  # before the end of an interval
 STRAYS = 5  # cells of a column of times
-HOUR_S, DAY_S = 3600, 86_400
+HOUR_S = 3600
 MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are not called hours
 
 
