@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
@@ -112,37 +113,19 @@ def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     return Readings("mine", "mine_v1", sensors, generator, {"avg_speed": "km/h"}, None, None, "made up", "nothing")
 
 
-def backfill(
-    path: Path, meta_csv: Path | None = None, *, backup: bool = False, dry_run: bool = False, **given: Any
-) -> older.Completion:
+def backfill(path: Path, meta_csv: Path | None = None, **options: Any) -> older.Completion:
     """Complete an older file, with the options of the command."""
-    locations = read_locations(meta_csv) if meta_csv else {}
-    return older.backfill(path, older.Given(meta_csv, locations, **given), backup=backup, dry_run=dry_run)
+    how = {name: options.pop(name) for name in ("backup", "dry_run") if name in options}
+    return older.backfill(path, older.Given(meta_csv, read_locations(meta_csv) if meta_csv else {}, **options), **how)
 
 
-class TableRead(NamedTuple):
-    """The readings of a described table: values [T,N,F], and what else the reader says."""
-
-    seconds: np.ndarray
-    ids: tuple[str, ...]
-    features: tuple[str, ...]
-    values: np.ndarray
-    zone: str | None
-    notes: tuple[Message | str, ...]
-    lanes: tuple[str, ...] | None
-    positions: dict[str, tuple[float, float]]
-    missing: float | None
-
-
-def read_table(sources: Any, spec: TableSpec) -> TableRead:
-    """Read a table as described."""
+def read_table(sources: Any, spec: TableSpec) -> Any:
+    """The readings of a described table, ``values`` [T,N,F], and what else the reader says of them."""
     found = table.read(sources, spec)
     (block,) = found.blocks
-    positions = {one.sensor_id: (one.latitude, one.longitude) for one in (found.locations or {}).values()}
-    features, ids = tuple(found.units), found.ids or ()
-    return TableRead(
-        block.seconds, ids, features, block.values, found.timezone, found.notes, found.lanes, positions, found.missing
-    )
+    places = {one.sensor_id: (one.latitude, one.longitude) for one in (found.locations or {}).values()}
+    also = {"features": tuple(found.units), "positions": places, "zone": found.timezone}
+    return SimpleNamespace(**{**vars(found), **vars(block), **also})
 
 
 def seconds_of(times: list[str]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from socialx.files.sources.tables.cells import take_sample
 from socialx.files.sources.tables.known import TABLES
 from socialx.files.sources.tables.propose import Proposal, propose
 from socialx.files.store.time_axis import as_text
-from tests.data_files import TableRead
 from tests.data_files import read_table as read
 
 HOURS = ",".join(f"hour_{hour:02d}" for hour in range(24))
@@ -46,10 +46,9 @@ def proposal(path: Path, content: str, **given: object) -> Proposal:
     return propose(take_sample(path), ConvertOptions.from_call("convert", path, given))
 
 
-def grid(path: Path, content: str, **given: object) -> TableRead:
+def grid(path: Path, content: str, **given: object) -> Any:
     proposed = proposal(path, content, **given)
     assert not proposed.questions, [str(question) for question in proposed.questions]
-    assert proposed.spec is not None
     return read(path, proposed.spec)
 
 

@@ -76,8 +76,7 @@ FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flo
 @pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
 def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
     seconds, values = fine(2600, 3, len(features))
-    blocks = average_blocks(cut(seconds, values, sizes), 300, dict.fromkeys(features, UNKNOWN), (-1.0,), WHERE)
-    parts = list(blocks)
+    parts = list(average_blocks(cut(seconds, values, sizes), 300, dict.fromkeys(features, UNKNOWN), (-1.0,), WHERE))
     wanted = by_loop(seconds, values, 300, features, 10)
     assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
     found = np.concatenate([part.values.reshape(len(part.values), -1) for part in parts])
@@ -92,9 +91,8 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
     for sensor in range(60):
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
-        found = np.concatenate(
-            [each.values[..., 0] for each in average_blocks(cut(seconds, values, sizes), 300, PLAIN, (), WHERE)]
-        )
+        parts = average_blocks(cut(seconds, values, sizes), 300, PLAIN, (), WHERE)
+        found = np.concatenate([each.values[..., 0] for each in parts])
         np.testing.assert_allclose(found, by_loop(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
 
 
@@ -122,9 +120,8 @@ def test_a_count_is_the_same_however_often_a_sensor_reports_and_when(sizes: list
     values[minute % 2 == 0, 1] = 20
     values[(minute % 5 == 0) & (minute < 720), 2] = 50
     values[minute >= 720, 2] = 10
-    found = np.concatenate(
-        [each.values[..., 0] for each in average_blocks(cut(seconds, values[..., None], sizes), 900, COUNT, (), WHERE)]
-    )
+    parts = average_blocks(cut(seconds, values[..., None], sizes), 900, COUNT, (), WHERE)
+    found = np.concatenate([each.values[..., 0] for each in parts])
     assert len(found) == 96
     assert (found[np.isfinite(found)] == 150).all()
     assert np.isfinite(found).all(axis=0).tolist() == [True, True, True]

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from socialx.files.sources.tables.spec import TableSpec
-from tests.data_files import TableRead
 from tests.data_files import read_table as read
 
 EVERY = "(?P<sensor>.+)"
@@ -39,7 +38,7 @@ def layout(spec: TableSpec) -> Callable[[Callable[[Path], Any]], Callable[[Path]
     return add
 
 
-def as_frame(grid: TableRead, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
+def as_frame(grid: Any, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     values = grid.values[..., feature].astype(float)
     if grid.missing is not None:
         values[values == grid.missing] = np.nan
@@ -49,7 +48,7 @@ def as_frame(grid: TableRead, spec: TableSpec, feature: int = 0) -> pd.DataFrame
     return pd.DataFrame(values, times, list(grid.ids))
 
 
-def same(grid: TableRead, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
+def same(grid: Any, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
     found = as_frame(grid, spec, feature)
     wanted = frame.dropna(how="all")
     assert (np.diff(grid.seconds) > 0).all()

@@ -62,13 +62,13 @@ class Format:
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
 
 
-def check_memory(where: object, size: float, what: str, remedy: str) -> None:
+def check_memory(where: object, size: float, needs: str, remedy: str) -> None:
     """Raise SocialxError where ``size`` bytes are more than are free."""
     if size > LARGE_BYTES:
         from socialx.core.environment import free_memory  # imports torch, which few files need
 
         if (free := free_memory()) is not None and size > free:
-            raise SocialxError(where, f"{what} {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free", remedy)
+            raise SocialxError(where, f"{needs} {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free", remedy)
 
 
 def read_blocks(

@@ -104,10 +104,10 @@ def _read(request: ConvertOptions) -> Contents:
     frame, step = _select_near(pd.concat(snapshots), request, notes)
     if request.round_times:
         described = replace(described, round_s=step)
-    found = table.read([frame], described)
-    refuse_twice(found, request)
-    told = (Message(request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n for n in found.notes)
-    return replace(found, locations=places or None, timezone=ZONE, table="", notes=(*told, *notes))
+    contents = table.read([frame], described)
+    refuse_twice(contents, request)
+    told = [Message(request.data, n.problem, n.remedy, n.sample) for n in contents.notes if isinstance(n, Message)]
+    return replace(contents, locations=places or None, timezone=ZONE, table="", notes=(*told, *notes))
 
 
 def _describe(request: ConvertOptions) -> TableSpec:

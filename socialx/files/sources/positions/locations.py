@@ -142,7 +142,7 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
     """
     tables, locations = _tables(path, ids), dict[int | str, Location]()
     wanted = cache(lambda: {match_key(key) for vdid in ids for key in (vdid, _station(vdid))})
-    for line, location in (found for table in tables for found in _locations(path, table)):
+    for line, location in (located for table in tables for located in _locations(path, table)):
         key = match_key(location.sensor_id)
         first = locations.setdefault(key, location)
         same = (first.latitude, first.longitude) == (location.latitude, location.longitude)

@@ -165,15 +165,15 @@ def _read(request: ConvertOptions) -> Contents:
     described, questions = describe(request, sources)
     if questions:
         raise SettingsError.together(questions)
-    found, described = _read_described(request, sources, described)
+    contents, described = _read_described(request, sources, described)
     notes: list[Message | str] = [f"{path}: the positions of the sensors" for path in aside]
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
         notes.insert(0, Message(request.where, "columns that hold no readings", "", left))
-    refuse_twice(found, request)
+    refuse_twice(contents, request)
     if len(aside) == 1 and request.meta_csv is None:
-        found = replace(found, locations=read_locations(aside[0], found.ids or ()))
+        contents = replace(contents, locations=read_locations(aside[0], contents.ids or ()))
     paths = tuple(container(path) for path in sources if isinstance(path, Path))
-    return replace(found, notes=(*found.notes, *notes), paths=paths)
+    return replace(contents, notes=(*contents.notes, *notes), paths=paths)
 
 
 def _read_described(
@@ -190,10 +190,10 @@ def _read_described(
         raise
 
 
-def refuse_twice(found: Contents, request: ConvertOptions) -> None:
+def refuse_twice(contents: Contents, request: ConvertOptions) -> None:
     """Raise SocialxError for ids that spell one sensor in two ways."""
-    spellings = Counter(map(match_key, found.ids or ()))
-    if twice := [vdid for vdid in found.ids or () if spellings[match_key(vdid)] > 1]:
+    spellings = Counter(map(match_key, contents.ids or ()))
+    if twice := [vdid for vdid in contents.ids or () if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
         raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
 

@@ -113,15 +113,16 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
     """Return whether options prove a description by which the first rows are readings from sensors that recur."""
     try:
         spec, table = _decided(sample, request, ids)
-        found = _readings(table, spec) if spec is not None and not table.opens else None
+        contents = _readings(table, spec) if spec is not None and not table.opens else None
     except SocialxError:
         return False
-    if found is None:
+    if contents is None:
         return False
-    (block,) = found.blocks
+    (block,) = contents.blocks
     if len(block.seconds) < 2:
         return False
-    share = np.isfinite(block.values).mean() * (found.sensors if request.round_times else 1)  # else each has own times
+    times_apart = contents.sensors if request.round_times else 1  # each sensor has own times
+    share = np.isfinite(block.values).mean() * times_apart
     return bool(share >= 0.5)
 
 

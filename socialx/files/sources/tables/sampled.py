@@ -36,12 +36,12 @@ def below_header(sample: Sample, decimal: str | None, *, speeds: bool = False) -
     if sample.kind in ("parquet", "frame"):
         return sample, []
     most = 2 * TITLES if len(sample.names) > WIDE else None
-    found = _below_titles(sample, sample.lines[:most]) or replace(sample, rows=sample.rows[:most])
-    totals = _totals(found.rows, sample.tail)
-    rows = tuple(row for row in found.rows if len(row) == len(found.names) and row[0] not in totals and any(row))
+    below = _below_titles(sample, sample.lines[:most]) or replace(sample, rows=sample.rows[:most])
+    totals = _totals(below.rows, sample.tail)
+    rows = tuple(row for row in below.rows if len(row) == len(below.names) and row[0] not in totals and any(row))
     signs, unclear = _signs(rows, decimal, speeds)
-    never = {"never": {found.names[0]: EITHER.join(totals)}} if totals else {}
-    return replace(found, rows=rows, written={**found.written, **signs, **never}), unclear
+    never = {"never": {below.names[0]: EITHER.join(totals)}} if totals else {}
+    return replace(below, rows=rows, written={**below.written, **signs, **never}), unclear
 
 
 def is_data(cell: str) -> bool:
