@@ -192,7 +192,7 @@ def make_network(
     ids = tuple(f"{400000 + number}" for number in range(sensors))
     places = Sensors(ids, random.uniform(*latitude, sensors), random.uniform(*longitude, sensors))
     made = _blocks(rows, sensors)
-    create(path, Readings(path.stem, "speed", places, made, "mph", 0.0, None, "synthetic", "synthetic"))
+    create(path, Readings(path.stem, "speed", places, made, {"avg_speed": "mph"}, 0.0, None, "synthetic", "synthetic"))
 
 
 def _blocks(rows: int, sensors: int) -> Generator[Block, None, None]:
@@ -207,5 +207,5 @@ def _blocks(rows: int, sensors: int) -> Generator[Block, None, None]:
         speeds[random.random(speeds.shape) < 0.05] = 0
         yield Block(
             (START + step * np.timedelta64(5, "m")).astype("datetime64[s]").astype(np.int64),
-            (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32),
+            (np.round(speeds * 8) / 8).clip(0, 80).astype(np.float32)[..., np.newaxis],
         )

@@ -28,7 +28,7 @@ def tiled(*channels: np.ndarray) -> np.ndarray:
 def joined(found: Contents) -> tuple[list[str], np.ndarray]:
     """All timestamps and all speeds [T,N]."""
     blocks = list(found.blocks)
-    assert all(block.seconds.dtype == np.int64 and block.speeds.dtype == np.float32 for block in blocks)
-    assert all(block.speeds.shape == (len(block.seconds), found.sensors) for block in blocks)
+    assert all(block.seconds.dtype == np.int64 and block.values.dtype == np.float32 for block in blocks)
+    assert all(block.values.shape == (len(block.seconds), found.sensors, 1) for block in blocks)
     timestamps = [as_text(second) for block in blocks for second in block.seconds.tolist()]
-    return timestamps, np.concatenate([block.speeds for block in blocks])
+    return timestamps, np.concatenate([block.values[..., 0] for block in blocks])

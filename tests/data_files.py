@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -17,9 +18,13 @@ import pytest
 
 from socialx.cli.error_flags import write
 from socialx.core.errors import Message, SocialxError
+from socialx.files.sources import backfill as older
 from socialx.files.sources.contents import Format
+from socialx.files.sources.positions.locations import read_locations
 from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
+from socialx.files.sources.tables import table
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import read_head
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.open_hdf5 import open_for_writing
@@ -105,7 +110,22 @@ def made_up(blocks: Iterable[Block], ids: tuple[str, ...] = IDS) -> Readings:
     """Readings of no file, for what only the writer checks."""
     generator = blocks if isinstance(blocks, Generator) else (part for part in blocks)
     sensors = Sensors(ids, np.linspace(34, 35, len(ids)), np.linspace(-118, -117, len(ids)))
-    return Readings("mine", "mine_v1", sensors, generator, "km/h", None, None, "made up", "nothing")
+    return Readings("mine", "mine_v1", sensors, generator, {"avg_speed": "km/h"}, None, None, "made up", "nothing")
+
+
+def backfill(path: Path, meta_csv: Path | None = None, **options: Any) -> older.Completion:
+    """Complete an older file, with the options of the command."""
+    how = {name: options.pop(name) for name in ("backup", "dry_run") if name in options}
+    return older.backfill(path, older.Given(meta_csv, read_locations(meta_csv) if meta_csv else {}, **options), **how)
+
+
+def read_table(sources: Any, spec: TableSpec) -> Any:
+    """The readings of a described table, ``values`` [T,N,F], and what else the reader says of them."""
+    found = table.read(sources, spec)
+    (block,) = found.blocks
+    places = {one.sensor_id: (one.latitude, one.longitude) for one in (found.locations or {}).values()}
+    also = {"features": tuple(found.units), "positions": places, "zone": found.timezone}
+    return SimpleNamespace(**{**vars(found), **vars(block), **also})
 
 
 def seconds_of(times: list[str]) -> np.ndarray:
@@ -115,7 +135,7 @@ def seconds_of(times: list[str]) -> np.ndarray:
 
 def block(times: list[str], values: np.ndarray) -> Block:
     """A block of readings."""
-    return Block(seconds_of(times), values.astype(np.float32))
+    return Block(seconds_of(times), values.astype(np.float32)[..., np.newaxis])
 
 
 def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:

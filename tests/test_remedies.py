@@ -339,7 +339,7 @@ CASES: dict[str, Callable[[World], str]] = {
     ),
     "files.sources.recognition.socialx_kind#1": lambda w: w.says("inspect", w.older(older_files.v0)),
     "files.sources.recognition.command#1": lambda w: w.says("convert", "auto", w.fill["FILE"]),
-    "files.sources.tables.formats._describe#1": lambda w: w.says("convert", "auto", LOCATIONS, *TO),
+    "files.sources.tables.formats.describe#1": lambda w: w.says("convert", "auto", LOCATIONS, *TO),
     "files.sources.tables.questions.command#1": lambda w: w.says(
         "convert", "auto", of_two_columns(w), "--meta-csv", w.folder / "places.csv", *TO
     ),

@@ -117,7 +117,7 @@ def print_plans(plans: Sequence[Completion], console: Console | None = None, rew
             fails = "stay" if plan.without_positions else "fails"
             many = counted(len(plan.unplaced), "sensor")
             todo.append(f"{fails}: {many} without a location ({sample(plan.unplaced)})")
-        if plan.variant.rewrite and not plan.rewrite:
+        if plan.variant.rewrite and not plan.given.rewrite:
             todo.append(f"fails: needs {rewrite}")
         kind = f"{plan.variant.name}: {plan.variant.description}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)

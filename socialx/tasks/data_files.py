@@ -253,26 +253,21 @@ def backfill(
     with subscribe(progress):
         files = [path for path in files_in(paths) for path in older.expand(path)]
         table = None if meta_csv is None else Path(meta_csv)
-        locations = read_locations(table) if table else {}
-        unit, zone = None if units is None else free_unit(units), None if timezone is None else zone_name(timezone)
-        local = None if local_zone is None else zone_name(local_zone, "local_zone")
+        given = older.Given(
+            table,
+            read_locations(table) if table else {},
+            rewrite,
+            without_positions,
+            None if units is None else free_unit(units),
+            None if timezone is None else zone_name(timezone),
+            None if local_zone is None else zone_name(local_zone, "local_zone"),
+        )
         plans: list[older.Completion] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
             for path in files:
                 try:
-                    plan = older.backfill(
-                        path,
-                        table,
-                        locations=locations,
-                        rewrite=rewrite,
-                        without_positions=without_positions,
-                        units=unit,
-                        timezone=zone,
-                        local_zone=local,
-                        backup=backup,
-                        dry_run=dry_run,
-                    )
+                    plan = older.backfill(path, given, backup=backup, dry_run=dry_run)
                     plans.append(plan)
                     if refusal := plan.refusal():
                         failures.append(refusal)

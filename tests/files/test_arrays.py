@@ -12,7 +12,6 @@ import pytest
 
 import socialx
 from socialx.core.errors import SocialxError
-from socialx.files.sources import arrays
 from socialx.files.sources.arrays import array_names, open_array
 from socialx.files.store.store import open_store
 from tests.commands import socialx as run
@@ -41,7 +40,7 @@ def write_zip(path: Path, **members: bytes) -> Path:
 def test_every_way_to_store_an_array_is_one_file(
     kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrays, "PIECE_BYTES", 1000)
+    monkeypatch.setattr("socialx.files.sources.contents.PIECE_BYTES", 1000)
     values = (np.random.default_rng(1).random((101, 7)) * 100).astype(dtype)
     stored, path = np.asfortranarray(values) if "columns" in kind else values, tmp_path / "data.np_"
     with path.open("wb") as file:

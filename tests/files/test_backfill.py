@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import Completion, backfill, expand
+from socialx.files.sources.backfill import Completion, expand
 from socialx.files.sources.older_files import ROWS_WITHOUT_ZERO
 from socialx.files.sources.recognition import FileKind, recognise_kind
 from socialx.files.sources.request import ConvertOptions
@@ -25,6 +25,7 @@ from socialx.inspection.checks import problems
 from socialx.inspection.report import inspect
 from tests.commands import socialx
 from tests.data_files import (
+    backfill,
     changed,
     digest,
     drop,

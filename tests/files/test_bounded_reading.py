@@ -14,7 +14,6 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import backfill
 from socialx.files.sources.positions import locations
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.files.sources.readings import read
@@ -22,7 +21,7 @@ from socialx.files.sources.recognition import recognise_kind
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.store import open_store
 from tests.commands import ROOT, socialx
-from tests.data_files import IDS, changed, drop, refusal, small_store, timestamps, write_locations
+from tests.data_files import IDS, backfill, changed, drop, refusal, small_store, timestamps, write_locations
 from tests.older_files import OLDER
 
 CLOCK = {"first_time": "2012-03-01 00:00:00", "step_s": 300}

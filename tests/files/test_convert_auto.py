@@ -108,7 +108,7 @@ def test_a_data_set_is_known_by_its_ids(tmp_path: Path) -> None:
         meta = tmp_path / "meta.csv"
         meta.write_text("sensor_id,latitude,longitude\n" + "".join(f"{vdid},37,-121\n" for vdid in ids))
         source = read("auto", ConvertOptions(data, meta_csv=meta))
-        assert (source.dataset_name, source.units) == (dataset.dataset_name, "mph")
+        assert (source.dataset_name, source.units) == (dataset.dataset_name, {"avg_speed": "mph"})
         assert source.timezone == "America/Los_Angeles"
         assert any(f"{name}, by the ids" in note for note in shown(source.notes))
         other = write_csv(tmp_path / "mine.csv", timestamps(5), speeds(5, len(ids) - 1), ids[1:])

@@ -48,7 +48,7 @@ def test_a_frame_and_the_csv_give_one_checksum(tmp_path: Path, unit: str, labels
 
 
 def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfstore, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("socialx.files.sources.contents.PIECE_BYTES", 1000)
     values = speeds(500)
     frame = write_frame(tmp_path / "bay.h5", timestamps(500), values, key="speed", ids=BAY_IDS, order=[2, 0, 1])
     convert("bay", frame, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
@@ -82,7 +82,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert why(FORMAT, path) == f"a pandas HDFStore in fixed format, its key {key}"
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
-    assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())
+    assert (contents.units, contents.locations, contents.notes) == ({"avg_speed": None}, None, ())
     times, read_speeds = joined(contents)
     assert times == timestamps(40)
     assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
@@ -96,7 +96,7 @@ def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
         file["t/axis0"].attrs["name"] = h5py.Empty("S1")
     refusal(lambda: read(path), "'t'", "--quantity flow")
     contents = read(path, quantity="flow")
-    assert (contents.ids, contents.feature, contents.units) == (IDS, "flow", None)
+    assert (contents.ids, contents.units) == (IDS, {"flow": None})
     assert joined(contents)[0] == timestamps(40)
     assert read(path, units="mph").feature == "avg_speed"
     assert read(changed(path, lambda file: file.move("t", "occupancy")), units="%").feature == "occupancy"

@@ -9,13 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import backfill
 from socialx.files.sources.recognition import recognise_kind
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
 from tests.commands import socialx
-from tests.data_files import changed, drop, refusal, small_store, unchanged
+from tests.data_files import backfill, changed, drop, refusal, small_store, unchanged
 from tests.older_files import IDS, OLDER, meta
 
 

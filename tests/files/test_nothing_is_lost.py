@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from socialx.files.sources.backfill import backfill
 from socialx.files.store.store import open_store
-from tests.data_files import refusal, small_store
+from tests.data_files import backfill, refusal, small_store
 from tests.older_files import OLDER
 
 pytestmark = pytest.mark.slow
@@ -37,7 +36,7 @@ def damaged(whole: bytes, dice: random.Random, heap: int | None) -> bytes:
 CHECK = """
 import hashlib, sys
 from pathlib import Path
-from socialx.files.sources.backfill import backfill
+from tests.data_files import backfill
 from socialx.files.store.store import open_store
 from socialx.core.errors import SocialxError
 for line in sys.stdin:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from socialx.files.sources import backfill as older
 from tests.commands import socialx
-from tests.data_files import refusal
+from tests.data_files import backfill, refusal
 from tests.older_files import OLDER, meta
 
 TOO_LONG = "n" * 300
@@ -27,7 +26,7 @@ def test_a_name_that_no_file_can_have_is_one_line(words: str, tmp_path: Path) ->
 def test_a_name_too_long_for_a_backup_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = OLDER["P1"](tmp_path / f"{'n' * 250}.h5")
     before = path.read_bytes()
-    refusal(lambda: older.backfill(path, meta(tmp_path / "meta.csv"), backup=True), "name", task="backfill")
+    refusal(lambda: backfill(path, meta(tmp_path / "meta.csv"), backup=True), "name", task="backfill")
     assert path.read_bytes() == before
 
 
@@ -41,13 +40,13 @@ def test_a_backup_goes_again_where_the_file_cannot_be_completed(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(older, "_patch", fails)
-        refusal(lambda: older.backfill(path, locations, backup=True), "No space left", task="backfill")
+        patch.setattr("socialx.files.sources.backfill._patch", fails)
+        refusal(lambda: backfill(path, locations, backup=True), "No space left", task="backfill")
         assert not backup.exists()
         backup.write_bytes(b"of an earlier time")
-        refusal(lambda: older.backfill(path, locations, backup=True), "No space left", task="backfill")
+        refusal(lambda: backfill(path, locations, backup=True), "No space left", task="backfill")
     assert backup.read_bytes() == b"of an earlier time"
     assert path.read_bytes() == before
     backup.unlink()
-    older.backfill(path, locations, backup=True)
+    backfill(path, locations, backup=True)
     assert backup.read_bytes() == before

@@ -8,12 +8,12 @@ import h5py
 import numpy as np
 import pytest
 
-from socialx.files.sources.backfill import backfill
 from socialx.files.sources.positions.neighbours import read_distances
 from socialx.files.store.store import open_store
 from tests.commands import socialx
 from tests.data_files import (
     IDS,
+    backfill,
     changed,
     convert,
     drop,

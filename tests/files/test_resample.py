@@ -37,12 +37,12 @@ def fine(rows: int, sensors: int, features: int, step: int = 30, seed: int = 0) 
     return seconds[kept], values[kept].astype(np.float32)
 
 
-def cut(seconds: np.ndarray, values: np.ndarray, sizes: list[int], features: int) -> Generator[Block, None, None]:
+def cut(seconds: np.ndarray, values: np.ndarray, sizes: list[int]) -> Generator[Block, None, None]:
     begin = 0
     for size in [*sizes, len(seconds)]:
         part = slice(begin, begin + size)
         if len(seconds[part]):
-            yield Block(seconds[part], values[part] if features > 1 else values[part][..., 0])
+            yield Block(seconds[part], values[part])
         begin += size
 
 
@@ -76,16 +76,13 @@ FEATURES = [["avg_speed"], ["flow"], ["occupancy"], ["avg_speed", "flow"], ["flo
 @pytest.mark.parametrize("sizes", [[], [1] * 50, [7] * 400, [1500, 3]])
 def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], sizes: list[int]) -> None:
     seconds, values = fine(2600, 3, len(features))
-    blocks = average_blocks(
-        cut(seconds, values, sizes, len(features)), 300, dict.fromkeys(features, UNKNOWN), (-1.0,), WHERE
-    )
-    parts = list(blocks)
+    parts = list(average_blocks(cut(seconds, values, sizes), 300, dict.fromkeys(features, UNKNOWN), (-1.0,), WHERE))
     wanted = by_loop(seconds, values, 300, features, 10)
     assert np.concatenate([part.seconds for part in parts]).tolist() == wanted.index.tolist()
-    found = np.concatenate([part.speeds.reshape(len(part.speeds), -1) for part in parts])
+    found = np.concatenate([part.values.reshape(len(part.values), -1) for part in parts])
     np.testing.assert_allclose(found, wanted.to_numpy(), rtol=1e-5)
     assert np.isnan(found).any()
-    assert {part.speeds.ndim for part in parts} == {2 if len(features) == 1 else 3}
+    assert {part.values.shape[1:] for part in parts} == {(3, len(features))}
 
 
 def test_sensors_may_report_at_times_of_their_own() -> None:
@@ -94,9 +91,8 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
     for sensor in range(60):
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
-        found = np.concatenate(
-            [each.speeds for each in average_blocks(cut(seconds, values, sizes, 1), 300, PLAIN, (), WHERE)]
-        )
+        parts = average_blocks(cut(seconds, values, sizes), 300, PLAIN, (), WHERE)
+        found = np.concatenate([each.values[..., 0] for each in parts])
         np.testing.assert_allclose(found, by_loop(seconds, values, 300, ["avg_speed"], 5).to_numpy(), rtol=1e-6)
 
 
@@ -105,13 +101,13 @@ def test_sensors_may_report_at_times_of_their_own() -> None:
 def test_rows_that_are_no_finer_are_refused(step: int, found: str, sizes: list[int]) -> None:
     seconds, values = START + step * np.arange(50), np.ones((50, 2, 1), np.float32)
     with pytest.raises(SettingsError, match=found):
-        list(average_blocks(cut(seconds, values, sizes, 1), 300, COUNT, (), WHERE))
+        list(average_blocks(cut(seconds, values, sizes), 300, COUNT, (), WHERE))
 
 
 def test_a_single_reading_of_each_sensor_is_refused() -> None:
     values = np.where(np.eye(4, dtype=bool), 5.0, np.nan)[..., np.newaxis].astype(np.float32)
     with pytest.raises(SettingsError, match="readings"):
-        list(average_blocks(cut(START + 30 * np.arange(4), values, [], 1), 300, COUNT, (), WHERE))
+        list(average_blocks(cut(START + 30 * np.arange(4), values, []), 300, COUNT, (), WHERE))
 
 
 @pytest.mark.parametrize("sizes", [[], [1] * 300, [700, 1]])
@@ -124,9 +120,8 @@ def test_a_count_is_the_same_however_often_a_sensor_reports_and_when(sizes: list
     values[minute % 2 == 0, 1] = 20
     values[(minute % 5 == 0) & (minute < 720), 2] = 50
     values[minute >= 720, 2] = 10
-    found = np.concatenate(
-        [each.speeds for each in average_blocks(cut(seconds, values[..., None], sizes, 1), 900, COUNT, (), WHERE)]
-    )
+    parts = average_blocks(cut(seconds, values[..., None], sizes), 900, COUNT, (), WHERE)
+    found = np.concatenate([each.values[..., 0] for each in parts])
     assert len(found) == 96
     assert (found[np.isfinite(found)] == 150).all()
     assert np.isfinite(found).all(axis=0).tolist() == [True, True, True]
@@ -136,8 +131,8 @@ def test_a_count_of_longer_than_a_step_is_no_count_of_the_step() -> None:
     seconds = START // 3600 * 3600 + 60 * np.arange(24 * 60)
     values = np.full((len(seconds), 2), 10, np.float32)
     values[np.arange(len(seconds)) % 15 != 0, 1] = np.nan
-    [*parts] = average_blocks(cut(seconds, values[..., None], [], 1), 300, COUNT, (), WHERE)
-    found = np.concatenate([part.speeds for part in parts])
+    [*parts] = average_blocks(cut(seconds, values[..., None], []), 300, COUNT, (), WHERE)
+    found = np.concatenate([part.values[..., 0] for part in parts])
     assert (found[:, 0] == 50).all()
     assert np.isnan(found[:, 1]).all()
 
@@ -146,8 +141,8 @@ def test_impossible_numbers_are_in_no_mean() -> None:
     seconds = START // 3600 * 3600 + 30 * np.arange(2000)
     values = np.full((len(seconds), 1), 60, np.float32)
     values[::10], values[5::10] = -1, 500
-    [*parts] = average_blocks(cut(seconds, values[..., None], [], 1), 300, {"avg_speed": "mph"}, (), WHERE)
-    found = np.concatenate([part.speeds for part in parts])
+    [*parts] = average_blocks(cut(seconds, values[..., None], []), 300, {"avg_speed": "mph"}, (), WHERE)
+    found = np.concatenate([part.values[..., 0] for part in parts])
     assert (found == 60).all()
 
 

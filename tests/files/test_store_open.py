@@ -14,7 +14,6 @@ import pytest
 
 from socialx.core.errors import SocialxError
 from socialx.data.source import PAGE_ROWS
-from socialx.files.sources.backfill import backfill
 from socialx.files.store import store
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import as_timestamps
@@ -22,6 +21,7 @@ from tests.data_files import (
     BAY_IDS,
     IDS,
     Change,
+    backfill,
     changed,
     convert,
     drop,

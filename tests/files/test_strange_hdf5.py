@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from socialx.core.errors import SocialxError
-from socialx.files.sources.backfill import backfill
 from socialx.files.sources.recognition import FileKind, recognise_kind
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
 from tests.commands import socialx
-from tests.data_files import changed, drop, put, refusal, small_store
+from tests.data_files import backfill, changed, drop, put, refusal, small_store
 from tests.older_files import OLDER
 
 DATASETS = ("data/features", "metadata/vdids", "metadata/feature_names", "metadata/timestamps")

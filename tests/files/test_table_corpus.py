@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from socialx.files.sources.tables.spec import Grid, TableSpec
-from socialx.files.sources.tables.table import read
+from socialx.files.sources.tables.spec import TableSpec
+from tests.data_files import read_table as read
 
 EVERY = "(?P<sensor>.+)"
 TIMES = pd.date_range("2024-03-04", periods=192, freq="15min", name="time")
@@ -38,7 +38,7 @@ def layout(spec: TableSpec) -> Callable[[Callable[[Path], Any]], Callable[[Path]
     return add
 
 
-def as_frame(grid: Grid, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
+def as_frame(grid: Any, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     values = grid.values[..., feature].astype(float)
     if grid.missing is not None:
         values[values == grid.missing] = np.nan
@@ -48,7 +48,7 @@ def as_frame(grid: Grid, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
     return pd.DataFrame(values, times, list(grid.ids))
 
 
-def same(grid: Grid, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
+def same(grid: Any, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
     found = as_frame(grid, spec, feature)
     wanted = frame.dropna(how="all")
     assert (np.diff(grid.seconds) > 0).all()
@@ -323,13 +323,8 @@ def a_row_of_nothing_at_the_end(path: Path) -> Any:
     return path
 
 
-@pytest.mark.parametrize("many", [1, 500])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_described_layout_gives_the_readings(
-    name: str, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """many: columns of numbers that are parsed as one."""
-    monkeypatch.setattr("socialx.files.sources.tables.cells.MANY", many)
+def test_a_described_layout_gives_the_readings(name: str, tmp_path: Path) -> None:
     make, spec = LAYOUTS[name]
     wanted = WIDE
     if name == "japan":

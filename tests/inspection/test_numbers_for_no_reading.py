@@ -81,7 +81,7 @@ def test_a_rare_number_far_from_the_whole_network_is_named(
     for place, number in enumerate(numbers):
         values[3 + 7 * place : 300 : 50, place % 3] = number
     values[400, 0] = 97.3  # a spike
-    create(tmp_path / "a.h5", replace(made_up([block(timestamps(ROWS), values)]), units=unit))
+    create(tmp_path / "a.h5", replace(made_up([block(timestamps(ROWS), values)]), units={"avg_speed": unit}))
     found = inspect(tmp_path / "a.h5")
     assert {entry["value"] for entry in found.odd_values.values()} == set(numbers)
     (line,) = [line for line in doubts(found) if "far" in line]
@@ -123,11 +123,11 @@ def test_rush_hours_are_honest(tmp_path: Path, kind: str, sensors: int, days: in
     values = counts(kind, sensors, days, seed, scale)
     readings = made_up([block(timestamps(len(values)), values)], tuple(map(str, range(sensors))))
     feature = {"occupancy": "occupancy", "speeds": "avg_speed"}.get(kind, "flow")
-    create(tmp_path / "a.h5", replace(readings, feature=feature), overwrite=True)
+    create(tmp_path / "a.h5", replace(readings, units={feature: "km/h"}), overwrite=True)
     assert inspect(tmp_path / "a.h5").odd_values == {}
     values[10:300:40, 0] = 65535
     readings = made_up([block(timestamps(len(values)), values)], tuple(map(str, range(sensors))))
-    create(tmp_path / "a.h5", replace(readings, feature=feature), overwrite=True)
+    create(tmp_path / "a.h5", replace(readings, units={feature: "km/h"}), overwrite=True)
     wide = max(len(np.unique(column)) for column in values.T) > 10
     assert ([entry["value"] for entry in inspect(tmp_path / "a.h5").odd_values.values()] == [65535]) or not wide
 
@@ -143,7 +143,7 @@ def test_what_is_advised_keeps_the_codes_of_the_conversion(tmp_path: Path) -> No
 
 def test_what_can_be_below_0_is_not_counted(tmp_path: Path) -> None:
     readings = made_up([block(timestamps(ROWS), speeds() - 40)])
-    create(tmp_path / "a.h5", replace(readings, feature="change_of_flow"))
+    create(tmp_path / "a.h5", replace(readings, units={"change_of_flow": "km/h"}))
     assert doubts(inspect(tmp_path / "a.h5")) == []
 
 

@@ -1,6 +1,6 @@
 """Append rows from new tables to a socialx file, and columns for new sensors.
 
-File and tables are compared once as two grids. A copy is then extended, checked, and moved into the file's place. T
+File and tables are compared once. A copy is then extended, checked, and moved into the file's place. T
 file rows, t table rows, N sensors with new sensors last, F measured features.
 """
 
@@ -95,7 +95,7 @@ class AppendResult(ResultRepr):
 
 
 @dataclass(frozen=True, eq=False)
-class _Grid:
+class _Base:
     """The file before the append: ``rows`` stored rows, a store (reader) per measured feature, and the new sensors.
 
     names: all feature names. lanes: the lane names of each sensor, None where sensors are single detectors. codes:
@@ -141,7 +141,7 @@ class _Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class _NewRows:
     """The new tables: observations float32 [t,N,F], times int64 [t] in a zone, and the file column of each sensor."""
 
     path: str
@@ -155,11 +155,11 @@ class _Table:
 class _Change:
     """The planned write: observations float32 [w,N,F] for the rows ``target_rows`` int64 [w] in the extended file.
 
-    grid: the file before. seconds: times of all added rows, int64 [a]. gap: the added times that the file and every
+    base: the file before. seconds: times of all added rows, int64 [a]. gap: the added times that the file and every
     table lack, int64 [g], filled with missing observations.
     """
 
-    grid: _Grid
+    base: _Base
     seconds: np.ndarray
     gap: np.ndarray
     target_rows: np.ndarray
@@ -173,26 +173,26 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     than a day. Raises SocialxError where sensors, times or observations contradict the file, or another process has
     the file open.
     """
-    grid = _open_grid(path, request)
+    base = _open_base(path, request)
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
-    contents = _contents(grid, request)
-    grid = replace(
-        grid, new=_new_sensors(grid, request, contents), table="" if grid.store.described else contents.table
+    contents = _contents(base, request)
+    base = replace(
+        base, new=_new_sensors(base, request, contents), table="" if base.store.described else contents.table
     )
-    table = _read_table(grid, request, contents)
-    if table.timezone != grid.store.timezone:
-        grid = _in_utc(grid)
-    store, change = grid.store, _compare(grid, table, fill_gaps)
+    table = _read_table(base, request, contents)
+    if table.timezone != base.store.timezone:
+        base = _in_utc(base)
+    store, change = base.store, _compare(base, table, fill_gaps)
     rows, restored = len(change.seconds) - len(change.gap), len(change.target_rows) - len(change.seconds)
-    new = grid.new.ids if len(change.target_rows) else ()
+    new = base.new.ids if len(change.target_rows) else ()
     done = AppendResult(
         path=path,
         rows=rows,
         filled=len(change.gap),
         restored=restored,
         repeated=len(table.seconds) - rows - restored,
-        absent=tuple(vdid for column, vdid in enumerate(grid.ids) if column not in table.columns),
+        absent=tuple(vdid for column, vdid in enumerate(base.ids) if column not in table.columns),
         new=new,
         total=len(store.rows) + len(change.seconds),
         sensors=len(store.sensors.ids) + len(new),
@@ -207,7 +207,7 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     return done
 
 
-def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
+def _open_base(path: Path, request: ConvertOptions) -> _Base:
     """Open the file to extend; raise for fixed rows. Missing-value codes come from file and ``request.missing``."""
     store = open_store(path)
     check_writable(path)
@@ -220,29 +220,29 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
         raise SocialxError(path, "the file is an older one with a fixed number of rows", ADVICE)
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
-    return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
+    return _Base(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
 
 
-def _in_utc(grid: _Grid) -> _Grid:
+def _in_utc(base: _Base) -> _Base:
     """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
-    store, zone = grid.store, grid.store.timezone
+    store, zone = base.store, base.store.timezone
     seconds, _ = in_utc(store.seconds, str(zone), store.path, ANEW)
     note(Message(store.path, f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}"))
     utc = partial(replace, seconds=seconds, timestamps=as_timestamps(seconds), timezone="UTC", local_zone=zone)
-    return replace(grid, stores=list(map(utc, grid.stores)))
+    return replace(base, stores=list(map(utc, base.stores)))
 
 
-def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Sensors:
+def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> Sensors:
     """Return the table sensors that the file lacks, with attributes from the locations file.
 
     Raises SocialxError where a location is missing, and for a file with lane sensors.
     """
-    store, path = grid.store, grid.store.path
+    store, path = base.store, base.store.path
     old_keys = set(map(match_key, store.sensors.ids))
     ids = tuple(vdid for vdid in contents.ids or () if match_key(vdid) not in old_keys)
     if request.meta_csv is None or not ids:
         return NO_SENSORS
-    if grid.lanes is not None:
+    if base.lanes is not None:
         raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
@@ -251,16 +251,16 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
     return join(ids, locations, request.meta_csv, static=True)
 
 
-def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
+def _contents(base: _Base, request: ConvertOptions) -> Contents:
     """Read the new tables by the description in the file, or by a proof of their own.
 
     Ids take the file's spelling, with a note for ids in another letter case.
     """
-    store = grid.store
-    unread = (*(() if store.missing is None else (store.missing,)), *grid.codes)
+    store = base.store
+    unread = (*(() if store.missing is None else (store.missing,)), *base.codes)
     zone = request.timezone or store.local_zone or store.timezone
     asked = replace(request, missing=unread, timezone=zone, meta_csv=None)
-    features = tuple(grid.features)
+    features = tuple(base.features)
     asked = replace(asked, known_ids=store.sensors.ids, known_table=store.described, known_features=features)
     contents = FORMATS[CSV].read(asked)
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
@@ -271,25 +271,24 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     return replace(contents, ids=ids)
 
 
-def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Table:
+def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _NewRows:
     """Return the tables, opened as ``contents``, in file order of sensors; missing-value codes become NaN."""
-    store, features, where = grid.store, grid.features, request.where
-    units = {contents.feature: contents.units, **contents.others}
+    store, features, where = base.store, base.features, request.where
+    units = contents.units
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
         raise SocialxError(where, problem, ANEW)
-    for other in grid.stores:
+    for other in base.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
             raise SocialxError(where, problem, "write it in the unit of the file")
     for message in contents.notes:
         note(message)
     seconds, timezone = _times(store, request, contents)
-    columns, (block,) = _columns(grid, where, contents), contents.blocks
-    values = np.full((len(seconds), len(grid.ids), len(features)), np.nan, np.float32)
-    readings = block.speeds.reshape(len(seconds), -1, len(features))
-    values[:, columns] = np.where(is_code(readings, features, grid.codes), np.float32(np.nan), readings)
-    return _Table(where, seconds, values, columns, timezone)
+    columns, (block,) = _columns(base, where, contents), contents.blocks
+    values = np.full((len(seconds), len(base.ids), len(features)), np.nan, np.float32)
+    values[:, columns] = np.where(is_code(block.values, features, base.codes), np.float32(np.nan), block.values)
+    return _NewRows(where, seconds, values, columns, timezone)
 
 
 def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[np.ndarray, str | None]:
@@ -328,12 +327,12 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
     return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, ANEW)[0], "UTC"
 
 
-def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
+def _columns(base: _Base, where: str, contents: Contents) -> np.ndarray:
     """Return the file column of each sensor in the tables ``where``, int64; raise for absent sensors or other lanes."""
-    ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
+    ids, path, lanes = contents.ids or (), base.store.path, base.lanes
     if twice := find_repeated(ids):
         raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
-    column_by_key = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
+    column_by_key = {match_key(vdid): column for column, vdid in enumerate(base.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
         problem = f"{path} lacks {len(foreign)} of the {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
@@ -350,13 +349,13 @@ def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
     return columns
 
 
-def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
+def _compare(base: _Base, table: _NewRows, fill_gaps: bool) -> _Change:
     """Return the rows to add and the observations that fill holes left by an earlier append. fill_gaps: as in append.
 
     Stored observations never change: raises SocialxError for a table value that differs from a stored observation, and
     for a time before the file's end that the file lacks.
     """
-    store = grid.store
+    store = base.store
     n_old = int(np.searchsorted(table.seconds, store.seconds[-1], "right"))  # rows up to the end of the file
     early, later = table.seconds[:n_old], table.seconds[n_old:]
     rows = np.searchsorted(store.seconds, early)
@@ -365,14 +364,14 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
         problem = f"{before} before the end of {store.path}, which lacks the time"
         times = list(map(store.clock.text, early[lost].tolist()))
         raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {ANEW}")
-    old, new = grid.readings(rows), table.values[:n_old]
-    read, given = grid.are_readings(old), grid.are_readings(new)
+    old, new = base.readings(rows), table.values[:n_old]
+    read, given = base.are_readings(old), base.are_readings(new)
     differ = ((old != new) & read)[:, table.columns]
     if differ.any():
         first = []
         for row, column, feature in np.argwhere(differ)[:2]:
             cell = row, table.columns[column], feature
-            first.append(f"{grid.ids[cell[1]]} at {store.clock.text(int(early[row]))} is {new[cell]}, not {old[cell]}")
+            first.append(f"{base.ids[cell[1]]} at {store.clock.text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         problem = f"{other} of {store.path} ({'; '.join(first)})"
         raise SocialxError(table.path, problem, "remove these rows, or convert all rows again, each of them once")
@@ -382,8 +381,8 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
     added = np.sort(np.concatenate([gap, later]))
     behind = np.full((len(added), *new.shape[1:]), np.nan, np.float32)
     behind[np.searchsorted(added, later)] = table.values[n_old:]
-    places = np.concatenate([store.rows[rows[fills]], grid.rows + np.arange(len(added))])
-    return _Change(grid, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
+    places = np.concatenate([store.rows[rows[fills]], base.rows + np.arange(len(added))])
+    return _Change(base, added, gap, places, np.concatenate([np.where(late, new, old)[fills], behind]))
 
 
 def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.ndarray:
@@ -412,17 +411,17 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
     return gap
 
 
-def _note(done: AppendResult, change: _Change, table: _Table) -> None:
+def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
     """Emit notes about skipped rows, absent sensors, gaps, zeros, and a suspicious unit.
 
     A speed unit is suspicious where the new median is far from the median in the file's last week.
     """
-    grid, gap, where, same = change.grid, change.gap, table.path, done.repeated
-    store, values = grid.store, table.values[len(table.values) - done.rows :, :, 0]
+    base, gap, where, same = change.base, change.gap, table.path, done.repeated
+    store, values = base.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:
         note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already and were left out")
     if done.absent:
-        problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
+        problem = f"the table lacks {len(done.absent)} of {counted(len(base.ids), 'sensor')} of {store.path}"
         note(Message(where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(map(store.clock.text, gap[[0, -1]].tolist()))
@@ -444,23 +443,23 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
 
 def _extend(change: _Change, file: h5py.File) -> None:
     """Write the planned ``change`` into ``file``: new sensors, new rows with constant columns, and filled holes."""
-    grid, targets = change.grid, change.target_rows
-    if grid.new.ids:
-        _widen(file, grid)
+    base, targets = change.base, change.target_rows
+    if base.new.ids:
+        _widen(file, base)
     features = file[FEATURES]
     chunks = len(np.unique(targets // features.chunks[0]))
     reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
-    features.resize(grid.rows + len(change.seconds), axis=0)
+    features.resize(base.rows + len(change.seconds), axis=0)
     for rows in np.split(np.arange(len(targets)), np.flatnonzero(np.diff(targets) > 1) + 1):
-        for feature, store in enumerate(grid.stores):
+        for feature, store in enumerate(base.stores):
             features[targets[rows[0]] : targets[rows[-1]] + 1, :, store.feature_index] = change.values[rows, :, feature]
     if len(change.seconds):
-        for index in {*range(features.shape[2])} - {store.feature_index for store in grid.stores}:
-            features[grid.rows :, :, index] = features[grid.rows - 1, :, index]
+        for index in {*range(features.shape[2])} - {store.feature_index for store in base.stores}:
+            features[base.rows :, :, index] = features[base.rows - 1, :, index]
         _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
         if SECONDS in file:
             _lengthen(file, SECONDS, change.seconds)
-    store = grid.store
+    store = base.store
     if read_text(file["metadata"].attrs.get("timezone", "")) != (store.timezone or ""):  # wall times became UTC
         for name, column in ((TIMESTAMPS, store.timestamps), (SECONDS, store.seconds))[: 1 + (SECONDS in file)]:
             whole = file[name][:]
@@ -468,20 +467,20 @@ def _extend(change: _Change, file: h5py.File) -> None:
             file[name][:] = whole
         file["metadata"].attrs.update({"timezone": store.timezone, LOCAL_ZONE_ATTR: store.local_zone})
     file.attrs[ROWS_ATTR] = np.int64(len(features))
-    if grid.codes:
-        file["metadata"].attrs[CODES_ATTR] = np.array(grid.codes)
-    if grid.table:
-        file["metadata"].attrs[TABLE_ATTR] = grid.table
+    if base.codes:
+        file["metadata"].attrs[CODES_ATTR] = np.array(base.codes)
+    if base.table:
+        file["metadata"].attrs[TABLE_ATTR] = base.table
 
 
-def _widen(file: h5py.File, grid: _Grid) -> None:
+def _widen(file: h5py.File, base: _Base) -> None:
     """Add the new sensors to features, ids and vd_info in ``file``: missing observations and static attributes."""
-    sensors, old, wider_name = grid.new, file[FEATURES], f"{FEATURES}_wider"
-    shape = (len(old), len(grid.ids), len(grid.names))
-    column = np.full((len(sensors.ids), len(grid.names)), np.nan, np.float32)
+    sensors, old, wider_name = base.new, file[FEATURES], f"{FEATURES}_wider"
+    shape = (len(old), len(base.ids), len(base.names))
+    column = np.full((len(sensors.ids), len(base.names)), np.nan, np.float32)
     for name, value in static_columns(sensors).items():
-        if name in grid.names and value is not None:
-            column[:, grid.names.index(name)] = value
+        if name in base.names and value is not None:
+            column[:, base.names.index(name)] = value
     reserve(file, packed_bytes(4 * math.prod(shape)))
     wider_features = create_features(file, wider_name, shape, old.chunks[0])
     wider_features.attrs.update(old.attrs)
@@ -493,7 +492,7 @@ def _widen(file: h5py.File, grid: _Grid) -> None:
     del file[FEATURES], file[VDIDS]
     file.move(wider_name, FEATURES)
     write_column(file, VDIDS, ids)
-    file.attrs["num_locations"] = np.int64(len(grid.ids))
+    file.attrs["num_locations"] = np.int64(len(base.ids))
     write_sensors(file, sensors)
 
 
@@ -512,19 +511,19 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
     """Return whether the ``new`` file has the planned rows, and the ``old`` rows in every chunk that was written."""
-    old_features, new_features, grid = old[FEATURES], new[FEATURES], change.grid
-    same = len(new_features) == len(new[TIMESTAMPS]) == grid.rows + len(change.seconds)
+    old_features, new_features, base = old[FEATURES], new[FEATURES], change.base
+    same = len(new_features) == len(new[TIMESTAMPS]) == base.rows + len(change.seconds)
     rows = old_features.chunks[0]
-    for begin in range(min(grid.rows - 1, change.target_rows[0]) // rows * rows, len(new_features), rows):
+    for begin in range(min(base.rows - 1, change.target_rows[0]) // rows * rows, len(new_features), rows):
         written, part = new_features[begin : begin + rows], old_features[begin : begin + rows]
         touched = (change.target_rows >= begin) & (change.target_rows < begin + rows)
         expected = written.copy()  # for the constant columns in new rows and sensors
         expected[: len(part), : part.shape[1]] = part
-        for feature, store in enumerate(grid.stores):
+        for feature, store in enumerate(base.stores):
             expected[change.target_rows[touched] - begin, :, store.feature_index] = change.values[touched, :, feature]
         same = same and np.array_equal(written, expected, equal_nan=True)
-    store = grid.store
-    same = same and np.array_equal(new[TIMESTAMPS][: grid.rows].astype("S19")[store.rows], store.timestamps)
+    store = base.store
+    same = same and np.array_equal(new[TIMESTAMPS][: base.rows].astype("S19")[store.rows], store.timestamps)
     if not len(change.seconds):
         return same
-    return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))
+    return same and np.array_equal(new[TIMESTAMPS][base.rows :].astype("S19"), as_timestamps(change.seconds))

@@ -6,26 +6,21 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, in_short, sample
-from socialx.core.progress import work
-from socialx.files.sources.contents import Contents, Format, start_seconds
+from socialx.files.sources.contents import Contents, Format, check_memory, read_blocks, start_seconds
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import ZIP, FileHead, first_bytes
-from socialx.files.store.layout import Block
 from socialx.files.store.quantities import KMH, QUANTITIES, SPEED
 
-PIECE_BYTES = 1 << 23  # 8 MiB at once
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
 DATA = "data"  # the usual name of the only array
 ADVICE = "download it again"
 ALONE = "write the one with the readings by itself with numpy.save, or see docs/how-to/recipes.md"
-LARGE_BYTES = 1 << 28  # of an array in an .npz, above which the free memory is asked
 # What NumPy, zipfile and the file system raise over damaged files; NotImplementedError is a RuntimeError.
 FAULTS = (
     *(OSError, EOFError, RuntimeError, ValueError, TypeError, SyntaxError, KeyError, MemoryError, OverflowError),
@@ -51,7 +46,8 @@ def open_array(path: Path) -> np.ndarray:
     try:
         if member:
             with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as file:
-                _check_memory(path, archive.getinfo(f"{member}.npy").file_size)
+                size = archive.getinfo(f"{member}.npy").file_size
+                check_memory(path, size, "the array has", "save it with numpy.save, which is read by rows")
                 array = np.lib.format.read_array(file, allow_pickle=False)
         else:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -70,15 +66,6 @@ def open_array(path: Path) -> np.ndarray:
         graph = "a square symmetric matrix of 0 and 1, a graph of sensors and no readings"
         raise SocialxError(path, f"the array is {graph}", "name the file of the readings")
     return array
-
-
-def _check_memory(path: Path, size: int) -> None:
-    if size > LARGE_BYTES:
-        from socialx.core.environment import free_memory  # imports torch
-
-        if (free := free_memory()) is not None and size > free:
-            problem = f"the array has {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-            raise SocialxError(path, problem, "save it with numpy.save, which is read by rows")
 
 
 def _member(path: Path) -> str:
@@ -130,23 +117,12 @@ def _read(request: ConvertOptions) -> Contents:
         add = f"add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')} {Argument('freq', '5min')}"
         raise SocialxError(request.data, "the rows have no dates", add)
     seconds = start_seconds(request) + request.step_s * np.arange(len(array), dtype=np.int64)
-    feature, *others = channels
     taken = ", ".join(f"{number} is {name}" for name, number in channels.items())
     notes = (Message(request.data, f"channels taken: {taken}"),) if array.ndim == 3 else ()
-    blocks = _blocks(request.data, array, [*channels.values()], seconds)
-    return Contents(None, array.shape[1], blocks, feature, others=dict.fromkeys(others), notes=notes)
-
-
-def _blocks(path: Path, array: np.ndarray, channels: list[int], seconds: np.ndarray) -> Generator[Block, None, None]:
-    """Yield rows [t,N] for one channel, [t,N,F] for several, about 8 MiB at once."""
-    cells, count = array.reshape(*array.shape[:2], -1), max(PIECE_BYTES // array[0].nbytes, 1)
-    with work(f"reading {path.name}", len(array), "rows") as bar:
-        for first in range(0, len(array), count):
-            piece = cells[first : first + count, :, channels if len(channels) > 1 else channels[0]]
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which the writer refuses
-                values = np.array(piece, np.float32, order="C")
-            yield Block(seconds[first : first + count], values)
-            bar.advance(len(values))
+    cells, numbers = array.reshape(*array.shape[:2], -1), [*channels.values()]
+    blocks = read_blocks(request.data, seconds, array[0].nbytes, lambda part: cells[part][:, :, numbers])
+    missing = next(iter(request.codes(channels)), None)
+    return Contents(None, array.shape[1], blocks, dict.fromkeys(channels), notes=notes, missing=missing)
 
 
 TITLE = "an .npy array [rows, sensors] or [rows, sensors, channels], or an .npz with one"

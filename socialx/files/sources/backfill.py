@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, match_ids, read_locations
+from socialx.files.sources.positions.locations import Location, match_ids
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import (
@@ -66,8 +66,26 @@ READ_BYTES = 1 << 20  # at once, of the readings as they are stored
 LISTED, OWN, RESPELT = "the locations file", "its entry of vd_info", "another spelling of the id"
 IN_COLUMNS, NOWHERE = "the file's columns", ""
 CODED_DIRECTIONS = "NSEW"  # codes 0 to 3 in the files that need a rewrite; the canonical layout has degrees
-Given = Mapping[str, str | None]  # time zone, local zone and units as the caller gave them
 Facts = dict[str, Any]  # attributes in vd_info by name: numbers and a direction letter
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the caller adds to files and allows.
+
+    meta_csv: a locations table, which overrides locations in a file; locations: its content, by ``match_key``.
+    rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a location. units,
+    timezone, local_zone: the unit of the first measured feature, the time zone, and the local zone for times in UTC,
+    where a file lacks the fact; a current file then needs no locations.
+    """
+
+    meta_csv: Path | None = None
+    locations: Mapping[int | str, Location] = field(default_factory=dict)
+    rewrite: bool = False
+    without_positions: bool = False
+    units: str | None = None
+    timezone: str | None = None
+    local_zone: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,14 +106,19 @@ class Completion:
     sensors: int
     parts: tuple[MissingPart, ...]
     unplaced: tuple[str, ...]  # ids that lack a location in range and fail the command
-    meta_csv: Path | None = None  # as the caller gave it, like the next two options
-    rewrite: bool = False
-    without_positions: bool = False
+    given: Given
 
     @property
     def actions(self) -> tuple[str, ...]:
         """What the plan does: a line of text per action."""
         return tuple(lack.action for lack in self.parts if lack.action)
+
+    @property
+    def without_positions(self) -> bool:
+        """Whether sensors may lack a location: as given, and where a current file only gets a unit or a zone."""
+        given = self.given
+        facts = given.meta_csv is None and self.variant.name == CURRENT
+        return given.without_positions or (facts and any((given.units, given.timezone, given.local_zone)))
 
     def changes(self) -> list[tuple[str, Any]]:
         """Return (group or dataset name, content) for every change: attributes of a group, values of a dataset."""
@@ -103,52 +126,29 @@ class Completion:
 
     def refusal(self) -> Message | None:
         """Return the reason against the plan and the command that helps; None where the plan can run."""
-        rewrite = True if self.variant.rewrite else None
+        given, rewrite = self.given, True if self.variant.rewrite else None
         if self.unplaced and not self.without_positions:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
             without = f"accept that with {Argument('without_positions', True)}, or give positions: "
             return Message(self.path, f"there is no position in range for {unlocated}", f"{without}{command}")
-        if self.variant.rewrite and not self.rewrite:
+        if self.variant.rewrite and not given.rewrite:
             problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
-            return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
+            return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv))
         return None
 
 
-def backfill(
-    path: Path,
-    meta_csv: Path | None = None,
-    *,
-    locations: Mapping[int | str, Location] | None = None,
-    rewrite: bool = False,
-    without_positions: bool = False,
-    units: str | None = None,
-    timezone: str | None = None,
-    local_zone: str | None = None,
-    backup: bool = False,
-    dry_run: bool = False,
-) -> Completion:
+def backfill(path: Path, given: Given, *, backup: bool = False, dry_run: bool = False) -> Completion:
     """Complete the older file ``path`` with locations, units and rules for missing values; ``dry_run``: only plan.
 
-    meta_csv: a locations table, which overrides locations in the file. locations: the content of ``meta_csv`` where
-    already read. rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a
-    location. units, timezone, local_zone: the unit of the first measured feature, the time zone, and the local zone for
-    times in UTC, where the file lacks the fact; a current file then needs no locations. backup: keep the old file as
-    ``NAME.bak``.
-
-    Raises SocialxError, and keeps the old file, where a location is missing, a unit or zone contradicts the file,
-    another process has the file open, or the disk fails.
+    backup: keep the old file as ``NAME.bak``. Raises SocialxError, and keeps the old file, where a location is missing,
+    a unit or zone contradicts the file, another process has the file open, or the disk fails.
     """
-    if locations is None:
-        locations = read_locations(meta_csv) if meta_csv else {}
     if not dry_run:
         check_writable(path)
     with nullcontext() if dry_run else file_lock(path, WAIT_S):
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
-            given = {"timezone": timezone, LOCAL_ZONE_ATTR: local_zone, "units": units}
-            plan = _find_missing(path, file, locations, given)
-            facts_only = meta_csv is None and plan.variant.name == CURRENT and any(given.values())
-            plan = replace(plan, meta_csv=meta_csv, rewrite=rewrite, without_positions=without_positions or facts_only)
+            plan = _find_missing(path, file, given)
             if plan.actions and not plan.variant.rewrite:
                 _read_all(path, file[FEATURES])
         if dry_run:
@@ -182,13 +182,11 @@ def _backup_copy(path: Path) -> Iterator[None]:
         raise
 
 
-def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Location], given: Given) -> Completion:
-    """Return the completion plan for a file. locations: by ``match_key``, from the user. given: time zone, local zone
-    and units from the caller.
-    """
+def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
+    """Return the completion plan for a file."""
     variant = recognise(path, file)
     features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
-    locations, _ = match_ids(ids, locations)
+    locations, _ = match_ids(ids, given.locations)
     columns = cache(partial(_columns, features, ids, names, variant))
     described = columns() if variant.rewrite else _stored_facts(path, file)
     lacks, unplaced = _locate(ids, locations, described, dict if variant.rewrite else columns)
@@ -199,7 +197,7 @@ def _find_missing(path: Path, file: h5py.File, locations: Mapping[int | str, Loc
     else:
         lacks += _crs(file) + _seconds(path, file, timestamps) + _rules(file, variant)
         lacks += _units_and_zones(path, file, names, given)
-    return Completion(path, variant, len(timestamps), len(ids), tuple(lacks), unplaced)
+    return Completion(path, variant, len(timestamps), len(ids), tuple(lacks), unplaced, given)
 
 
 def _crs(file: h5py.File) -> list[MissingPart]:
@@ -259,7 +257,7 @@ def _check_given(
     Raises SocialxError for a contradiction.
     """
     zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
-    timezone, local_zone, units = given.values()
+    timezone, local_zone, units = given.timezone, given.local_zone, given.units
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
         raise SocialxError(path, f"the times are in UTC, not in {timezone}", f"{clock}, or {ADVICE}")
@@ -447,7 +445,7 @@ def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[Blo
     for first in range(0, len(seconds), BLOCK_ROWS):
         part = slice(first, first + BLOCK_ROWS)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.array(features[part, :, 0], np.float32)
+            values = np.array(features[part, :, :1], np.float32)
         yield Block(seconds[part], values)
 
 
@@ -465,7 +463,7 @@ def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = _first_feature(features, seconds)
     name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
-    origin = (BAY.units, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
+    origin = ({SPEED: BAY.units}, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
     return Readings(name, BAY.feature_set, sensors, blocks, *origin)
 
 

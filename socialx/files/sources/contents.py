@@ -6,32 +6,31 @@ T rows, N sensors, t rows in a block.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from math import isnan, nan
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SettingsError
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError
+from socialx.core.progress import work
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.layout import Block
-from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import Clock, is_skipped
 
+PIECE_BYTES, LARGE_BYTES = 1 << 23, 1 << 28  # at once; above which the free memory is asked
 EXAMPLE = "write for example 2012-03-01 00:00:00"
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The content of a source as read, before locations and user options are joined; None or NaN means unstated."""
+    """The content of a source as read, before locations and user options are joined; None means unstated."""
 
     ids: tuple[str, ...] | None  # in column order; None where sensors are only numbered
     sensors: int
     blocks: Generator[Block, None, None]
-    feature: str = SPEED
-    units: str | None = None
+    units: Mapping[str, str | None]  # by feature in the blocks
     locations: dict[int | str, Location] | None = None  # by match_key, where the source holds them itself
     notes: tuple[Message | str, ...] = ()  # assumptions and omissions, a line each
     paths: tuple[Path, ...] = ()  # the files read, where other than the named path
@@ -40,18 +39,14 @@ class Contents:
     zone: str | None = None  # into which times in UTC are converted
     droppable: bool = False  # whether sensors are table columns, which drop can exclude
     lanes: tuple[str, ...] | None = None  # lane names by sensor, where lanes are combined
-    others: Mapping[str, str | None] = field(default_factory=dict)  # features behind the first, with their units
     table: str = ""  # what the tables hold, as JSON
     stored: Callable[[str], str] = str  # converts an id to a storable spelling
-    missing: float | None = nan  # the missing value; None: every number is observed; NaN: 0 for speed only
+    missing: float | None = None  # the number for a missing observation, if any
 
-    def missing_number(self) -> float | None:
-        """Return the number for a missing observation; None where every number is an observation. Where ``missing`` is
-        NaN, the answer is 0 for speed and None for other features.
-        """
-        if self.missing is not None and isnan(self.missing):
-            return 0.0 if self.feature == SPEED else None
-        return self.missing
+    @property
+    def feature(self) -> str:
+        """The first feature."""
+        return next(iter(self.units))
 
 
 @dataclass(frozen=True)
@@ -65,6 +60,29 @@ class Format:
     has_clock: bool = True  # False: rows without date and time of day, so start and freq must say both
     takes: frozenset[str] = frozenset({"ids", "first_time", "step_s", "channel"})  # what of a Request it reads
     needs: Callable[[Path], tuple[str, ...]] = lambda path: ()  # required options besides the clock
+
+
+def check_memory(where: object, size: float, needs: str, remedy: str) -> None:
+    """Raise SocialxError where ``size`` bytes are more than are free."""
+    if size > LARGE_BYTES:
+        from socialx.core.environment import free_memory  # imports torch, which few files need
+
+        if (free := free_memory()) is not None and size > free:
+            raise SocialxError(where, f"{needs} {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free", remedy)
+
+
+def read_blocks(
+    path: Path, seconds: np.ndarray, row_bytes: int, read: Callable[[slice], np.ndarray]
+) -> Generator[Block, None, None]:
+    """Yield the readings at row times int64 [T], about 8 MiB at once; read: returns rows [t,N,F], row_bytes: of one."""
+    rows = max(PIECE_BYTES // row_bytes, 1)
+    with work(f"reading {path.name}", len(seconds), "rows") as bar:
+        for first in range(0, len(seconds), rows):
+            part = slice(first, min(first + rows, len(seconds)))
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which the writer refuses
+                values = np.array(read(part), np.float32, order="C")
+            yield Block(seconds[part], values)
+            bar.advance(len(values))
 
 
 def start_seconds(request: ConvertOptions) -> int:

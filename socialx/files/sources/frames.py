@@ -77,15 +77,6 @@ def _zone(zones: Iterable[object]) -> dict[str, Any]:
     return {"timezone": next(iter(names))} if len(names) == 1 and names <= available_timezones() else {}
 
 
-def _refuse_other(data: object) -> None:
-    """Raise SettingsError for anything except a pandas frame."""
-    import pandas as pd
-
-    if not isinstance(data, pd.DataFrame):
-        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SettingsError(WHERE, f"{type(data).__name__} is no file and no frame", remedy)
-
-
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """Write observations [T,N], wall times x sensor ids, with the metadata of the file ``like``.
 
@@ -95,7 +86,9 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     """
     import pandas as pd
 
-    _refuse_other(frame)
+    if not isinstance(frame, pd.DataFrame):
+        remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
+        raise SettingsError(WHERE, f"{type(frame).__name__} is no file and no frame", remedy)
     ids, times = [str(name) for name in frame.columns], frame.index
     columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
     if foreign := [vdid for vdid in ids if vdid not in columns]:
@@ -126,20 +119,19 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         raise SocialxError(WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
-    values = np.full((len(times), len(columns)), np.nan, np.float32)
-    values[:, [columns[vdid] for vdid in ids]] = numbers[order]
+    values = np.full((len(times), len(columns), 1), np.nan, np.float32)
+    values[:, [columns[vdid] for vdid in ids], 0] = numbers[order]
     blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
     readings = Readings(
         like.dataset_name,
         "frame",
         like.sensors,
         blocks,
-        like.unit,
+        {like.feature: like.unit},
         like.missing,
         timezone,
         source_data="a pandas frame",
         source_meta=str(like.path),
-        feature=like.feature,
         local_zone=local_zone,
     )
     write(path, readings)

@@ -6,24 +6,22 @@ Nothing is unpickled: pandas' own reader would run code inside the file. A frame
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError, sample
-from socialx.core.progress import work
-from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.contents import Contents, Format, read_blocks
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import FileHead
 from socialx.files.store.ids import find_repeated
-from socialx.files.store.layout import Block
 from socialx.files.store.open_hdf5 import check_dataset, open_hdf5
 from socialx.files.store.quantities import KMH, QUANTITIES, SPEED
 
-BLOCK_BYTES = 1 << 23  # 8 MiB of float64 at once
 SPEED_KEYS = ("df", "speed")  # metr-la.h5 and pems-bay.h5 of DCRNN
 ADVICE = "use metr-la.h5 or pems-bay.h5 as DCRNN published them, or make a frame (docs/how-to/recipes.md)"
 
@@ -42,8 +40,9 @@ def _read(request: ConvertOptions) -> Contents:
         if twice := find_repeated(ids):
             raise SocialxError(path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         columns = _block_columns(path, file[key], ids, len(times))
-    blocks = _blocks(path, len(ids), times, columns)
-    return Contents(ids, len(ids), blocks, feature, times=times)
+    blocks = read_blocks(path, times, 8 * len(ids), partial(_rows, path, len(ids), columns))
+    missing = next(iter(request.codes([feature])), None)
+    return Contents(ids, len(ids), blocks, {feature: None}, times=times, missing=missing)
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -143,20 +142,13 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
     return columns
 
 
-def _blocks(
-    path: Path, sensors: int, times: np.ndarray, columns: Mapping[str, np.ndarray]
-) -> Generator[Block, None, None]:
-    """Yield times int64 [t] and values float32 [t,N], about 8 MiB at once; columns: sensor columns by dataset."""
-    rows = max(BLOCK_BYTES // (8 * sensors), 1)
-    with open_hdf5(path, ADVICE) as file, work(f"reading {path.name}", len(times), "rows") as bar:
-        for first in range(0, len(times), rows):
-            part = slice(first, min(first + rows, len(times)))
-            values = np.empty((part.stop - first, sensors), np.float32)
-            for name, places in columns.items():
-                with np.errstate(over="ignore"):
-                    values[:, places] = file[name][part]
-            yield Block(times[part], values)
-            bar.advance(len(values))
+def _rows(path: Path, sensors: int, columns: Mapping[str, np.ndarray], part: slice) -> np.ndarray:
+    """Return the readings in some rows, float32 [t,N,1]; columns: sensor columns by dataset."""
+    values = np.empty((part.stop - part.start, sensors, 1), np.float32)
+    with open_hdf5(path, ADVICE) as file:
+        for name, places in columns.items():
+            values[:, places, 0] = file[name][part]
+    return values
 
 
 TITLE = "a pandas HDFStore, as DCRNN published METR-LA and PEMS-BAY"

@@ -67,7 +67,7 @@ def _read_holidays(path: Path) -> dict[int, int]:
             continue
         where = f"{path}, {line}"
         try:
-            day = _day(date.fromisoformat(cells[0].removesuffix(MIDNIGHT)))
+            day = (date.fromisoformat(cells[0].removesuffix(MIDNIGHT)) - date(1970, 1, 1)).days
         except ValueError:
             raise SocialxError(where, f"{shortened(cells[0], 40)!r} is no date", ADVICE) from None
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]
@@ -79,11 +79,6 @@ def _read_holidays(path: Path) -> dict[int, int]:
     if not weekdays:
         raise SocialxError(path, "the file has no date in it", ADVICE)
     return weekdays
-
-
-def _day(moment: date) -> int:
-    """Return a date as days since 1970."""
-    return (moment - date(1970, 1, 1)).days
 
 
 def as_dates(days: Mapping[int, int]) -> dict[str, str]:

@@ -54,8 +54,8 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
     sensors = replace(sensors, ids=tuple(map(contents.stored, sensors.ids)))
     readings, assumed = _readings(request, contents, dataset, sensors, positions)
-    codes, features = (request.missing or ())[1:], (contents.feature, *contents.others)
-    if contents.others:
+    codes, features = (request.missing or ())[1:], tuple(contents.units)
+    if len(features) > 1:
         codes = request.codes(features)
     readings = replace(readings, blocks=mask_codes(readings.blocks, codes, features), codes=codes)
     readings, seconds, clock = order_times(readings, contents, request)
@@ -190,7 +190,7 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
 
 
 def mask_codes(
-    blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str] = (SPEED,)
+    blocks: Generator[Block, None, None], codes: tuple[float, ...], features: Sequence[str]
 ) -> Generator[Block, None, None]:
     """Yield the blocks with every missing-value code replaced by NaN; a file stores a single missing value.
 
@@ -199,9 +199,8 @@ def mask_codes(
     with closing(blocks):
         for block in blocks:
             if codes:
-                values = block.speeds if len(features) > 1 else block.speeds[..., np.newaxis]
-                missing = is_code(values, features, codes).reshape(block.speeds.shape)
-                block = replace(block, speeds=np.where(missing, np.float32(np.nan), block.speeds))
+                missing = is_code(block.values, features, codes)
+                block = replace(block, values=np.where(missing, np.float32(np.nan), block.values))
             yield block
 
 
@@ -262,8 +261,8 @@ def _readings(
             notes.append(Message(request.where, problem, f"choose another name with {Argument('name', 'NAME')}"))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
-    missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
-    if contents.others:
+    missing = None if len(units) > 1 else dataset.missing if dataset else contents.missing
+    if len(units) > 1:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 is treated as missing, and 0 of another quantity as an observation"
             notes.append(Message("", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
@@ -282,14 +281,12 @@ def _readings(
         feature_set=dataset.feature_set if dataset and not request.name else f"{name}_v1",
         sensors=sensors,
         blocks=contents.blocks,
-        units=units.pop(contents.feature),
+        units=units,
         missing=missing,
         timezone=zone,
         local_zone=dataset.timezone if dataset and zone == "UTC" else None,
         source_data=request.where,
         source_meta=positions,
-        feature=contents.feature,
-        others=units,
     )
     return readings, (*unsaid, *notes)
 
@@ -298,8 +295,7 @@ def _units(
     request: ConvertOptions, contents: Contents, dataset: PublishedDataset | None
 ) -> tuple[dict[str, str], tuple[Message, ...]]:
     """Return the unit by feature, and a note on unknown units; the user's unit applies to the speed, if any."""
-    given = {contents.feature: contents.units, **contents.others}
-    units = {name: stored_unit(name, unit) if unit else "unknown" for name, unit in given.items()}
+    units = {name: stored_unit(name, unit) if unit else "unknown" for name, unit in contents.units.items()}
     feature = SPEED if SPEED in units else contents.feature
     if dataset and feature == SPEED and units[feature] == "unknown":
         units[feature] = dataset.units

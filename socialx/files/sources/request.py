@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 from zoneinfo import available_timezones
@@ -212,11 +212,14 @@ class ConvertOptions:
         str | None, Option("of a database (sqlite:///FILE, postgresql://...): its rows", "SELECT", _text, append=True)
     ] = None
     without_positions: Annotated[bool, _Sensors("write sensors without a position too")] = False
+    heads: dict[Path, FileHead] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
+    @property
     def head(self) -> FileHead:
-        """The beginning of ``data``, read once."""
-        return read_head(self.data)
+        """The beginning of ``data``, read once, also for options that were made of these."""
+        if self.data not in self.heads:
+            self.heads[self.data] = read_head(self.data)
+        return self.heads[self.data]
 
     @property
     def where(self) -> str:
@@ -259,11 +262,11 @@ class ConvertOptions:
 def options(task: str = "convert") -> dict[str, Option]:
     """Return the options of ``convert`` or ``append`` by field, with task-specific name and help."""
     by_field = {}
-    for field, hint in get_type_hints(ConvertOptions, include_extras=True).items():
+    for called, hint in get_type_hints(ConvertOptions, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
             if task == "convert" or option.append:
                 text = option.append if task == "append" and isinstance(option.append, str) else option.help
-                by_field[field] = replace(option, name=option.name or field, help=text)
+                by_field[called] = replace(option, name=option.name or called, help=text)
     return by_field
 
 
@@ -274,8 +277,8 @@ def with_options(task: str) -> Callable[[Function], Function]:
         signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
         parameters = [part for part in signature.parameters.values() if part.kind is not inspect.Parameter.VAR_KEYWORD]
         lines = []
-        for field, option in options(task).items():
-            default = getattr(ConvertOptions, field)
+        for called, option in options(task).items():
+            default = getattr(ConvertOptions, called)
             takes = next(iter(getattr(option.parse, "__annotations__", {}).values()), "str")
             hint = "bool" if default is False else f"{takes} | None" if default is None else takes
             parameters.append(inspect.Parameter(option.name, keyword, default=default, annotation=hint))

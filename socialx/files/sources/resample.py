@@ -39,7 +39,7 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
     present. A flow is a count, and summed, where its unit is unknown, names no time, or names the distance of the rows;
     a flow per another time, such as veh/h, is a rate. All else is a mean. Raises SettingsError for rows as coarse.
     """
-    step, units = request.resample or 0, {readings.feature: readings.units, **readings.others}
+    step, units = request.resample or 0, dict(readings.units)
     codes = {*request.codes(tuple(units)), *readings.codes, *(() if readings.missing is None else (readings.missing,))}
     flow = units.get("flow", UNKNOWN)
     per = seconds_in(flow)
@@ -47,8 +47,7 @@ def resample_readings(readings: Readings, seconds: np.ndarray, request: ConvertO
     blocks = average_blocks(readings.blocks, step, {**units}, tuple(codes), request.data, sums=sums)
     if sums and per:
         units["flow"] = f"{PER.split(flow)[0]}/{'h' if step == 3600 else f'{step // 60}min'}"
-    averaged = replace(readings, blocks=blocks, units=units.pop(readings.feature), others=units)
-    return averaged, np.unique(seconds // step * step)
+    return replace(readings, blocks=blocks, units=units), np.unique(seconds // step * step)
 
 
 def seconds_in(unit: str) -> float | None:
@@ -77,10 +76,10 @@ def average_blocks(
     """
     features, group = tuple(units), step_s * max(GROUP_STEPS, -(-GROUP_S // step_s))
     seconds, values = np.empty(0, np.int64), np.empty(0)
-    steps, odd, enough = _Steps(step_s, where), 0, ROWS
+    steps, odd, enough = _Steps(step_s, features, where, sums=sums), 0, ROWS
     with closing(blocks):
         for block in _pieces(blocks):
-            new = block.speeds.reshape(len(block.seconds), -1, len(features)).astype(np.float64)
+            new = block.values.astype(np.float64)
             new[is_code(new, features, codes)] = np.nan
             for index, feature in enumerate(features):
                 wrong = impossible(new[..., index], feature, units[feature])
@@ -93,33 +92,33 @@ def average_blocks(
                 enough *= 2
             ready = int(np.searchsorted(seconds, seconds[-1] // group * group)) if steps.ready else 0
             if ready:
-                yield from steps.average(seconds[:ready], values[:ready], features, group, sums)
+                yield from steps.average(seconds[:ready], values[:ready], group)
                 seconds, values = seconds[ready:], values[ready:]
     if len(values):
         if not steps.ready:
             steps.look(seconds, values)
         if not steps.ready:
             raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
-        yield from steps.average(seconds, values, features, group, sums)
+        yield from steps.average(seconds, values, group)
     if odd:
         note(Message(where, f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means"))
 
 
 def _pieces(blocks: Blocks) -> Blocks:
     for block in blocks:
-        most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+        most = max(1, BLOCK_BYTES // max(1, block.values[:1].nbytes))
         for begin in range(0, len(block.seconds), most):
-            yield Block(block.seconds[begin : begin + most], block.speeds[begin : begin + most])
+            yield Block(block.seconds[begin : begin + most], block.values[begin : begin + most])
 
 
 class _Steps:
-    """How far apart the rows of each sensor are, as they pass by.
+    """How far apart the rows of each sensor are, as they pass by, and their averages by step.
 
     usual: seconds, float64 [N]; infinite while unproved. last: the time of each sensor's latest reading, float64 [N].
     """
 
-    def __init__(self, step_s: int, where: Path) -> None:
-        self.step, self.where, self.ready = step_s, where, False
+    def __init__(self, step_s: int, features: tuple[str, ...], where: Path, *, sums: bool) -> None:
+        self.step, self.features, self.where, self.sums, self.ready = step_s, features, where, sums, False
         self.usual, self.last = np.empty(0), np.empty(0)
 
     def look(self, seconds: np.ndarray, values: np.ndarray) -> None:
@@ -141,9 +140,7 @@ class _Steps:
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
         note(Message(self.where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
 
-    def average(
-        self, seconds: np.ndarray, values: np.ndarray, features: Sequence[str], group_s: int, sums: bool
-    ) -> Blocks:
+    def average(self, seconds: np.ndarray, values: np.ndarray, group_s: int) -> Blocks:
         """Yield a block for each group of steps with rows, from times [t] and values [t,N,F]."""
         groups = seconds // group_s
         edges = [*np.flatnonzero(np.diff(groups, prepend=groups[0] - 1)).tolist(), len(groups)]
@@ -151,7 +148,22 @@ class _Steps:
             part = values[begin:end]
             distances = self._distances(seconds[begin:end], np.isfinite(part).any(axis=2))
             self.usual = _usual(distances, self.usual, SUPPORT)
-            yield _average_rows(seconds[begin:end], part, self.step, features, self.step / self.usual, sums)
+            yield self._average_rows(seconds[begin:end], part)
+
+    def _average_rows(self, seconds: np.ndarray, values: np.ndarray) -> Block:
+        """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows."""
+        steps = seconds // self.step
+        begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
+        rows = self.step / self.usual  # of each sensor in a step
+        near = np.rint(rows)
+        rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
+        means, count = grouped_means(values, begins, 0, self.features)
+        if self.sums and "flow" in self.features:
+            flow = self.features.index("flow")
+            whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
+            means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
+        means[count < SHARE * rows[:, np.newaxis]] = np.nan
+        return Block(steps[begins] * self.step, means.astype(np.float32))
 
     def _distances(self, seconds: np.ndarray, seen: np.ndarray) -> np.ndarray:
         """Return the seconds since each sensor's reading before, float64 [t,N], infinite where there is none."""
@@ -173,27 +185,6 @@ def _usual(distances: np.ndarray, before: np.ndarray, support: int) -> np.ndarra
     many = alike.sum(axis=0)
     mean = np.where(alike, distances, 0.0).sum(axis=0) / np.maximum(many, 1)
     return np.where((many >= support) & (mean > 0), mean, before)
-
-
-def _average_rows(
-    seconds: np.ndarray, values: np.ndarray, step_s: int, features: Sequence[str], rows: np.ndarray, sums: bool
-) -> Block:
-    """Average rows, times int64 [t] and values float64 [t,N,F], to a row per step that has rows. rows: the usual rows
-    of each sensor in a step, float64 [N]; sums: as in ``average_blocks``.
-    """
-    steps = seconds // step_s
-    begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
-    near = np.rint(rows)
-    rows = np.where(np.abs(rows - near) < 0.02 * near, near, rows)  # times of a clock that runs freely
-
-    means, count = grouped_means(values, begins, 0, features)
-    if sums and "flow" in features:
-        flow = features.index("flow")
-        whole = np.where(rows % 1, rows, np.maximum(rows, count[..., flow]))
-        means[..., flow] *= np.where(rows < 1, np.nan, whole)  # a count of longer than a step
-    means[count < SHARE * rows[:, np.newaxis]] = np.nan
-    shape = (len(begins), -1) if len(features) == 1 else means.shape
-    return Block(steps[begins] * step_s, means.astype(np.float32).reshape(shape))
 
 
 def grouped_means(
@@ -251,11 +242,11 @@ def _fill_rows(blocks: Blocks, axis: np.ndarray) -> Blocks:
     with closing(blocks):
         for block in blocks:
             rows = np.searchsorted(axis, block.seconds)
-            most = max(1, BLOCK_BYTES // max(1, block.speeds[:1].nbytes))
+            most = max(1, BLOCK_BYTES // max(1, block.values[:1].nbytes))
             while begin <= rows[-1]:
                 end = min(begin + most, int(rows[-1]) + 1)
                 here = (begin <= rows) & (rows < end)
-                values = np.full((end - begin, *block.speeds.shape[1:]), np.nan, np.float32)
-                values[rows[here] - begin] = block.speeds[here]
+                values = np.full((end - begin, *block.values.shape[1:]), np.nan, np.float32)
+                values[rows[here] - begin] = block.values[here]
                 yield Block(axis[begin:end], values)
                 begin = end

@@ -25,12 +25,14 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError, 
 from socialx.core.progress import work
 from socialx.data.geo import plausible_location
 from socialx.files.sources.contents import Contents, Format
+from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import table
 from socialx.files.sources.tables.clock_changes import free_step
-from socialx.files.sources.tables.formats import as_contents
+from socialx.files.sources.tables.formats import refuse_twice
 from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import UNREADABLE, FileHead, head_in, member_paths, read_head, unpack
+from socialx.files.store.ids import match_key
 from socialx.files.store.quantities import QUANTITIES, SPEED
 from socialx.files.store.time_axis import JITTER_S
 
@@ -47,7 +49,7 @@ def _recognise(head: FileHead) -> str | None:
     """Return a description where one of the first LOOKED files is a VDLive snapshot; None for other files."""
     for path in _list_files(head, LOOKED) if head.lines or head.kind in ("folder", "zip") else ():
         with suppress(SocialxError):
-            if LIVE.match("\n".join(line[:BEGIN] for _, line in head_in(head, path).lines)):
+            if LIVE.match("\n".join(line[:BEGIN] for line in head_in(head, path).lines)):
                 return f"snapshots of detectors, such as {path.name}"
     return None
 
@@ -82,7 +84,7 @@ def _read(request: ConvertOptions) -> Contents:
 
     described = _describe(request)
     heads = [request.head, *map(read_head, request.more)]
-    snapshots, places, left, notes = dict[Path, Any](), dict[str, tuple[float, float]](), list[str](), list[Message]()
+    snapshots, places, left, notes = dict[Path, Any](), dict[int | str, Location](), list[str](), list[Message]()
     with work("reading snapshots", sum(len(_list_files(head)) for head in heads), "files") as bar:
         for path, text in (content for head in heads for content in _texts(head)):
             name = path.name.lower()
@@ -90,7 +92,7 @@ def _read(request: ConvertOptions) -> Contents:
             if live and (rows := [row for entry in _entries(path, text) for row in _rows(path, entry)]):
                 snapshots[path] = pd.DataFrame(rows, columns=COLUMNS)
             elif not live and ("vdlist" in name or "PositionLat" in text):
-                places |= dict(filter(None, map(_position, _entries(path, text))))
+                places |= dict(filter(None, map(_location, _entries(path, text))))
             else:
                 left.append(str(Path(*path.parts[-2:])))
             bar.advance()
@@ -102,10 +104,10 @@ def _read(request: ConvertOptions) -> Contents:
     frame, step = _select_near(pd.concat(snapshots), request, notes)
     if request.round_times:
         described = replace(described, round_s=step)
-    grid = table.read([frame], described)
-    contents = as_contents(replace(grid, positions=places), described, request)
-    told = (Message(request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n for n in grid.notes)
-    return replace(contents, timezone=ZONE, table="", notes=(*told, *notes))
+    contents = table.read([frame], described)
+    refuse_twice(contents, request)
+    told = [Message(request.data, n.problem, n.remedy, n.sample) for n in contents.notes if isinstance(n, Message)]
+    return replace(contents, locations=places or None, timezone=ZONE, table="", notes=(*told, *notes))
 
 
 def _describe(request: ConvertOptions) -> TableSpec:
@@ -189,12 +191,13 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
     return math.nan if entry.get(name) in (None, "") else float(str(entry[name]))  # of True and the like an error
 
 
-def _position(vd: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
-    """Return the id in an entry of a VDList with its latitude and longitude; None outside degrees."""
+def _location(vd: Mapping[str, Any]) -> tuple[int | str, Location] | None:
+    """Return the key and the location in an entry of a VDList; None outside degrees."""
     with suppress(TypeError, ValueError, KeyError):
         degrees = float(vd["PositionLat"]), float(vd["PositionLon"])
         if plausible_location(*degrees):
-            return str(vd["VDID"]).strip(), degrees
+            location = Location(str(vd["VDID"]).strip(), *degrees)
+            return match_key(location.sensor_id), location
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import lzma
 import re
@@ -38,15 +37,15 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, z
 class FileHead:
     """The facts in a file's beginning.
 
-    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. lines: the first filled lines with
-    line numbers; empty for binary or unreadable files. ends: whether a line ends in the first 16 MiB. seen: a cache for
-    readers.
+    kind: folder, hdf5, npy, zip, parquet, excel, else text. first: the first bytes. lines: the first filled lines of a
+    text, in which signs beyond UTF-8 are replaced; empty for binary or unreadable files. ends: whether a line ends in
+    the first 16 MiB. seen: a cache for readers.
     """
 
     path: Path
     kind: str
     first: bytes = b""
-    lines: tuple[tuple[int, str], ...] = ()
+    lines: tuple[str, ...] = ()
     ends: bool = True
     seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -78,14 +77,9 @@ def read_head(path: Path, advice: str = AGAIN) -> FileHead:
         except (*UNREADABLE, SocialxError):
             return FileHead(path, kind, first)
     ends = len(raw) < LINE_BYTES or b"\n" in raw or b"\r" in raw
-    for encoding in ("utf-16",) if raw.startswith(UTF16) else ("utf-8-sig", "cp1252"):
-        try:
-            text = codecs.getincrementaldecoder(encoding)().decode(raw)
-        except UnicodeError:
-            continue
-        lines = enumerate(re.split("\r\n|\r|\n", text) if ends and "\0" not in text else (), 1)
-        return FileHead(path, kind, first, tuple((number, line) for number, line in lines if line.strip()), ends)
-    return FileHead(path, kind, first, ends=ends)
+    text = raw.decode("utf-16" if raw.startswith(UTF16) else "utf-8-sig", "replace")
+    lines = re.split("\r\n|\r|\n", text) if ends and "\0" not in text else ()
+    return FileHead(path, kind, first, tuple(line for line in lines if line.strip()), ends)
 
 
 def head_in(head: FileHead, path: Path) -> FileHead:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,13 @@ class Sensors:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Consecutive source rows: seconds int64 [t], speeds float32 [t,N], or [t,N,F] for several features.
+    """Consecutive source rows: seconds int64 [t], values float32 [t,N,F].
 
     Seconds count from 1970, with wall times read as UTC.
     """
 
     seconds: np.ndarray
-    speeds: np.ndarray
+    values: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +76,22 @@ class Readings:
     feature_set: str
     sensors: Sensors
     blocks: Generator[Block, None, None]
-    units: str
+    units: Mapping[str, str]  # by feature in the blocks
     missing: float | None  # the missing value; NaN always counts as missing
     timezone: str | None
     source_data: str
     source_meta: str
-    feature: str = SPEED  # the feature in the blocks
-    others: Mapping[str, str] = field(default_factory=dict)  # further features in the blocks, with units
     inputs: tuple[Path, ...] = ()  # every file read, to protect from overwriting
     lanes: tuple[str, ...] | None = None  # lane names by combined sensor
     local_zone: str | None = None  # local time zone for times in UTC
     codes: tuple[float, ...] = ()  # further missing-value codes, NaN in the blocks
     table: str = ""  # what the source's tables hold, as JSON; empty for other sources
     notes: tuple[Message | str, ...] = ()  # recognised facts and assumptions
+
+    @property
+    def feature(self) -> str:
+        """The first feature."""
+        return next(iter(self.units))
 
 
 def is_reading(values: np.ndarray, missing: float | None) -> np.ndarray:

@@ -118,9 +118,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
             f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})",
             "rename them",
         )
-    measured: dict[str, np.ndarray | None] = dict.fromkeys(
-        (readings.feature, *readings.others), np.zeros(len(sensors.ids))
-    )
+    measured: dict[str, np.ndarray | None] = dict.fromkeys(readings.units, np.zeros(len(sensors.ids)))
     return {name: column for name, column in (measured | static_columns(sensors)).items() if column is not None}
 
 
@@ -140,7 +138,7 @@ def _write_features(
     file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Write blocks and constant ``columns``; return all seconds [T], the last row [N,F], and the number of zeros."""
-    sensors, zeros, measured = len(readings.sensors.ids), 0, 1 + len(readings.others)
+    sensors, zeros, measured = len(readings.sensors.ids), 0, len(readings.units)
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
@@ -156,12 +154,11 @@ def _write_features(
         first = len(seconds)
         check_block(readings, block, seconds)
         seconds = np.concatenate([seconds, block.seconds])
-        reserve(file, packed_bytes(block.speeds.nbytes) + measured * chunk_bytes)
+        reserve(file, packed_bytes(block.values.nbytes) + measured * chunk_bytes)
         features.resize(len(seconds), axis=0)
-        parts = block.speeds.reshape(len(block.speeds), sensors, measured)
         for index in range(measured):
-            features[first:, :, index] = parts[..., index]
-        zeros += int((parts[..., 0] == 0).sum())
+            features[first:, :, index] = block.values[..., index]
+        zeros += int((block.values[..., 0] == 0).sum())
     for index, column in enumerate(list(columns.values())[measured:], measured):
         reserve(file, chunk_bytes)
         features[:rows, :, index] = column
@@ -171,7 +168,7 @@ def _write_features(
         reserve(file, len(packed) * (len(seconds) // rows))
         for first in range(rows, len(seconds), rows):
             features.id.write_direct_chunk((first, 0, index), packed, mask)
-    last = np.column_stack([parts[-1], *list(columns.values())[measured:]]).astype(np.float32)
+    last = np.column_stack([block.values[-1], *list(columns.values())[measured:]]).astype(np.float32)
     return seconds, last, zeros
 
 
@@ -200,8 +197,8 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
         pair = ", ".join(as_text(int(moment)) for moment in seconds[index : index + 2])
         problem = f"rows {row} and {row + 1} ({pair}) are not in order of time"
         raise SocialxError(where, problem, "sort the rows and remove repeated ones")
-    if np.isinf(block.speeds).any():
-        offset, sensor = np.argwhere(np.isinf(block.speeds))[0][:2]
+    if np.isinf(block.values).any():
+        offset, sensor = np.argwhere(np.isinf(block.values))[0][:2]
         raise SocialxError(
             where,
             f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
@@ -212,7 +209,7 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
 def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], seconds: np.ndarray) -> None:
     """Write the attributes, and the datasets on sensors, features and times; ``columns``: constant columns by name."""
     sensors = readings.sensors
-    units = {name: STATIC_UNITS.get(name, readings.units) for name in columns} | dict(readings.others)
+    units = {name: STATIC_UNITS.get(name) or readings.units[name] for name in columns}
     step = common_step(seconds)
     frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
     dataset_name, feature_set, source_data, source_meta = map(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import islice, permutations
+from functools import cache
+from itertools import chain, islice, permutations
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from socialx.core.errors import ITEM, Argument, SocialxError, sample
 from socialx.data.geo import plausible_location, valid_degrees
 from socialx.files.sources.positions.rows import RECIPE, Rows, read_rows, read_tables
-from socialx.files.sources.tables.cells import ABSENT
+from socialx.files.sources.tables.cells import ABSENT, as_number
 from socialx.files.sources.tables.words import SENSOR
 from socialx.files.store.ids import case_variants, casefolded_key, find_repeated, match_key
 from socialx.files.store.layout import DIRECTIONS, Sensors
@@ -122,7 +121,7 @@ def join(
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
             f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
         )
-    nowhere = Location("", math.nan, math.nan, math.nan, math.nan, "")
+    nowhere = Location("", math.nan, math.nan)
     located = [locations.get(match_key(vdid), nowhere) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([getattr(location, name) for location in located], np.float64)
@@ -143,19 +142,14 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
     """
     tables, locations = _tables(path, ids), dict[int | str, Location]()
     wanted = cache(lambda: {match_key(key) for vdid in ids for key in (vdid, _station(vdid))})
-    for table in tables:
-        with closing(table.walk()) as rows:
-            for line, location in _locations(path, rows, table):
-                key = match_key(location.sensor_id)
-                first = locations.setdefault(key, location)
-                same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
-                if not same and (not ids or key in wanted()):
-                    raise SocialxError(
-                        path,
-                        f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
-                        f"and ({location.latitude}, {location.longitude})",
-                        "remove one, perhaps of another city",
-                    )
+    for line, location in (located for table in tables for located in _locations(path, table)):
+        key = match_key(location.sensor_id)
+        first = locations.setdefault(key, location)
+        same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
+        if not same and (not ids or key in wanted()):
+            two = f"({first.latitude}, {first.longitude}) and ({location.latitude}, {location.longitude})"
+            problem = f"{line} gives sensor {location.sensor_id} two positions {two}"
+            raise SocialxError(path, problem, "remove one, perhaps of another city")
     if not locations:
         raise SocialxError(path, "the file has no sensors", ADVICE)
     if notes is not None:
@@ -170,13 +164,12 @@ def index_ids(path: Path) -> dict[int, str]:
     except SocialxError:
         return {}
     ids: dict[int, str] = {}
-    with closing(table.walk()) as rows:
-        for line, cells in rows if "index" in table.others else ():
-            index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
-            key = match_key(index)
-            if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
-                problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
-                raise SocialxError(path, problem, "correct it")
+    for line, cells in table.rows if "index" in table.others else ():
+        index, sensor_id = cells[table.others["index"]], table.sensor_id(cells)
+        key = match_key(index)
+        if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
+            problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
+            raise SocialxError(path, problem, "correct it")
     if twice := find_repeated(ids.values()):
         raise SocialxError(path, f"the column index gives sensors two places ({sample(twice)})", "correct it")
     return ids
@@ -185,13 +178,12 @@ def index_ids(path: Path) -> dict[int, str]:
 def read_ids(path: Path) -> tuple[str, ...]:
     """Return sensor ids in column order: a line each (PEMS03.txt), or all in a line (DCRNN's graph_sensor_ids.txt)."""
     ids, several_ids = list[str](), ""
-    with closing(read_rows(path, IDS_ADVICE)) as rows:
-        for line, cells in rows:
-            line_ids = [text for cell in cells for text in cell.split()]
-            several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
-            if several_ids and ids:
-                raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
-            ids += line_ids
+    for line, cells in read_rows(path, IDS_ADVICE):
+        line_ids = [text for cell in cells for text in cell.split()]
+        several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
+        if several_ids and ids:
+            raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
+        ids += line_ids
     if not ids or not all(map(str.isprintable, ids)):
         raise SocialxError(path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
@@ -200,14 +192,14 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
-    """A table with locations: a function that yields rows, and columns by role.
+class _Places:
+    """A table with locations: its rows, to be walked once, and columns by role.
 
     degree_columns: a column with points, or latitude and longitude. swapped: longitude comes first. others: columns by
     known name. matched: the number of wanted ids in the first rows. told: a note about unusual columns.
     """
 
-    walk: Callable[[], Rows]
+    rows: Rows
     sensors: tuple[int, ...]
     degree_columns: tuple[int, ...]
     swapped: bool
@@ -226,12 +218,12 @@ class _Table:
         return (second, first) if self.swapped else (first, second)
 
 
-def _tables(path: Path, ids: Collection[str] = ()) -> list[_Table]:
+def _tables(path: Path, ids: Collection[str] = ()) -> list[_Places]:
     """Return a file's location tables, if possible tables with wanted ``ids``."""
-    tables, refused, wanted = list[_Table](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
-    for walk in read_tables(path, ADVICE):
+    tables, refused, wanted = list[_Places](), list[SocialxError](), {casefolded_key(vdid) for vdid in ids}
+    for rows in read_tables(path, ADVICE):
         try:
-            tables.append(_table(path, walk, wanted))
+            tables.append(_table(path, rows, wanted))
         except SocialxError as error:
             refused.append(error)
     if not tables:
@@ -239,14 +231,13 @@ def _tables(path: Path, ids: Collection[str] = ()) -> list[_Table]:
     return [table for table in tables if table.matched] or tables
 
 
-def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
+def _table(path: Path, walked: Rows, wanted: set[str]) -> _Places:
     """Return a table's columns by role, from names and first rows. wanted: data ids by ``casefolded_key``."""
-    with closing(walk()) as first:
-        (line, names), *more = [*islice(first, HEAD)] or [("the file", [])]
-    width, header = len(names), 1
+    (line, names), *first = [*islice(walked, HEAD)] or [("the file", [])]
+    width = len(names)
     if width == 3 and not any(math.isnan(number(cell)) for cell in names[1:]):
-        names, header, more = ["sensor_id", *AXES], 0, [(line, names), *more]
-    rows = [(cells + [""] * width)[:width] for _, cells in more]
+        names, first = ["sensor_id", *AXES], [(line, names), *first]
+    rows = [(cells + [""] * width)[:width] for _, cells in first]
     places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
@@ -265,20 +256,19 @@ def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
     told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
     told = f"{told}, their positions those of {called[0]}{', longitude first' if swapped else ''}"
     plain = [lower[column] for column in sensors] in ([IDS[0]], [IDS[1]]) and rank == 0
-    body = partial(_body, path, walk, header, width)
-    table = _Table(body, sensors, columns, swapped, others, matched, "" if plain else told)
+    body = _body(path, chain(first, walked), width)
+    table = _Places(body, sensors, columns, swapped, others, matched, "" if plain else told)
     if PLANE <= rank < POINTS:
         _check_plane(path, called[0], np.array([table.degrees(row) for row in rows]).reshape(-1, 2))
     return table
 
 
-def _body(path: Path, walk: Callable[[], Rows], header: int, width: int) -> Rows:
+def _body(path: Path, rows: Rows, width: int) -> Rows:
     """Yield the rows below the header. Raises SocialxError for a row that is shorter or longer than the header."""
-    with closing(walk()) as rows:
-        for line, cells in islice(rows, header, None):
-            if len(cells) < width or any(cells[width:]):
-                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
-            yield line, cells
+    for line, cells in rows:
+        if len(cells) < width or any(cells[width:]):
+            raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+        yield line, cells
 
 
 def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
@@ -289,7 +279,7 @@ def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
         raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
 
 
-def _split(name: str) -> list[str]:
+def _words_in(name: str) -> list[str]:
     return [word.lower() for word in BORDERS.split(name) if word]
 
 
@@ -302,7 +292,7 @@ def _degree_columns(names: Sequence[str]) -> Iterator[tuple[int, tuple[int, ...]
     """Yield (rank, columns, False) by pair named like latitude and longitude, else like x and y; rank 0 is best."""
     axes: dict[str, dict[tuple[tuple[str, ...], bool], tuple[int, int]]] = {axis: {} for axis in AXES}
     for column, name in enumerate(names):
-        words = _split(name)
+        words = _words_in(name)
         if len(axis_words := [word for word in words if word in WORDS]) == 1:
             axis, rank = WORDS[axis_words[0]]
             key = tuple(word for word in words if word not in WORDS), axis_words[0] in "xy"
@@ -332,7 +322,7 @@ def _point_columns(names: Sequence[str], rows: list[list[str]]) -> Iterator[tupl
         swapped = east < north if min(north, east) >= 0 else not re.search(r"^[^\[]*[,;]", filled[0])
         if valid_degrees(first, second) != valid_degrees(second, first):
             swapped = bool(valid_degrees(second, first))
-        yield POINTS + _rank(_split(name)), (column,), is_wkt or swapped
+        yield POINTS + _rank(_words_in(name)), (column,), is_wkt or swapped
 
 
 def _two(cell: str) -> tuple[float, float]:
@@ -415,24 +405,21 @@ def _id_rank(name: str) -> int:
 
 def number(cell: str) -> float:
     """Return a cell, perhaps with a decimal comma, as a finite number, else NaN."""
-    try:
-        value = float(cell if "." in cell else cell.replace(",", "."))
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) and "_" not in cell else math.nan
+    value = as_number(cell if "." in cell else cell.replace(",", "."))
+    return value if math.isfinite(value) else math.nan
 
 
-def _locations(path: Path, rows: Rows, table: _Table) -> Iterator[tuple[str, Location]]:
+def _locations(path: Path, table: _Places) -> Iterator[tuple[str, Location]]:
     """Yield row name and location, once for equal rows."""
     seen = set[tuple[str, ...]]()
-    for line, cells in rows:
+    for line, cells in table.rows:
         texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))
         if texts not in seen and (location := _location(path, line, cells, table)):
             seen.add(texts)
             yield line, location
 
 
-def _location(path: Path, line: str, cells: list[str], table: _Table) -> Location | None:
+def _location(path: Path, line: str, cells: list[str], table: _Places) -> Location | None:
     """Return the location in a row, None where absent; ``line`` and ``path`` name the row. Raises outside degrees."""
     shown = [cells[column] for column in table.degree_columns]
     latitude, longitude = table.degrees(cells)

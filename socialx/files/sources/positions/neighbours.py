@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from socialx.core.disk import check_regular
 from socialx.core.errors import SAMPLE, Argument, Command, SocialxError, fall_back, sample
 from socialx.data import geo
 from socialx.files.sources.positions.rows import Row, read_rows
+from socialx.files.sources.tables.cells import as_number
 from socialx.files.store.ids import match_key
 from socialx.files.store.store import Store
 
@@ -78,17 +78,17 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
     ``distances_bay_2017.csv`` lacks the header. Raises SocialxError for other columns, another unit, or only foreign
     sensors.
     """
-    with closing(read_rows(path, ADVICE)) as lines:
-        line, first = next(lines, ("", []))
-        names, numbers = [cell.lower() for cell in first], ~np.isnan([*map(_number, first)])
-        if len(first) == len(COLUMNS) and numbers[-1]:
-            return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
-        if len(first) > 1 and numbers.all():
-            return _read_matrix(path, chain([(line, first)], lines), ids)
-        if any(names.count(name) != 1 for name in COLUMNS):
-            remedy = "name them from,to,cost, with cost in metres"
-            raise SocialxError(path, f"the columns are {sample(names, 8)}", remedy)
-        return _read_list(path, lines, names, ids)
+    lines = read_rows(path, ADVICE)
+    line, first = next(lines, ("", []))
+    names, numbers = [cell.lower() for cell in first], ~np.isnan([*map(as_number, first)])
+    if len(first) == len(COLUMNS) and numbers[-1]:
+        return _read_list(path, chain([(line, first)], lines), list(COLUMNS), ids)
+    if len(first) > 1 and numbers.all():
+        return _read_matrix(path, chain([(line, first)], lines), ids)
+    if any(names.count(name) != 1 for name in COLUMNS):
+        remedy = "name them from,to,cost, with cost in metres"
+        raise SocialxError(path, f"the columns are {sample(names, 8)}", remedy)
+    return _read_list(path, lines, names, ids)
 
 
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
@@ -102,14 +102,6 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     return metres / 1000
 
 
-def _number(cell: str) -> float:
-    """Return a cell as a number, perhaps infinite; NaN for another text."""
-    try:
-        return float(cell) if "_" not in cell else np.nan
-    except ValueError:
-        return np.nan
-
-
 def _read_list(
     path: Path, lines: Iterable[Row], names: list[str], ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,7 +113,7 @@ def _read_list(
         if len(cells) != len(names):
             raise SocialxError(path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE)
         start, end, text = (cells[column] for column in columns)
-        cost = _number(text)
+        cost = as_number(text)
         if not 0 <= cost < np.inf:
             raise SocialxError(path, f"cost {text[:40]!r} in {line} is no distance", "correct it")
         first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
@@ -149,7 +141,7 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
         if len(cells) != sensors or rows > sensors:
             problem = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
             raise SocialxError(path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER)
-        distances = np.array([*map(_number, cells)])
+        distances = np.array([*map(as_number, cells)])
         distances[rows - 1] = np.inf
         if (wrong := ~(distances >= 0)).any():
             column = int(wrong.argmax())

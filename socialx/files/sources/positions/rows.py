@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Generator, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from socialx.core.errors import SocialxError, in_short
 from socialx.files.sources.tables.cells import Table, as_texts, find_encoding, find_separator, open_tables
-from socialx.files.sources.tables.spec import TableSpec
+from socialx.files.sources.tables.spec import UNSAID
 from socialx.files.store.head import (
     GZIP,
     LINE_BYTES,
@@ -32,11 +31,11 @@ SYSTEMS = ("CRS84", "4326", "4258", "4269")  # of degrees, longitude first
 LINES = ("LineString", "MultiLineString")
 RECIPE = "see docs/how-to/recipes.md"
 Row = tuple[str, list[str]]  # its name, such as ``line 7``, and its cells
-Rows = Generator[Row, None, None]  # to be closed where it is not walked to its end
+Rows = Iterator[Row]
 
 
-def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
-    """Return a function per table in a file, or per sheet in a workbook, which yields header and rows as texts.
+def read_tables(path: Path, advice: str) -> list[Rows]:
+    """Return header and rows as texts, per table in a file, or per sheet in a workbook.
 
     Reads delimited text, JSON, Parquet, workbooks and GeoJSON points. advice: the remedy for an absent or empty file.
     Raises SocialxError for other content.
@@ -47,20 +46,20 @@ def read_tables(path: Path, advice: str) -> list[Callable[[], Rows]]:
         raise SocialxError(path, f"this is no table, but {head.kind}", advice)
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
-    begin = "".join(line for _, line in head.lines[:3]).lstrip("\ufeff \t")
+    begin = "".join(head.lines[:3]).lstrip("\ufeff \t")
     if begin.startswith("<"):
         raise SocialxError(path, "the file is XML, no table", f"{RECIPE} for DATEX II, or {advice}")
     if begin.startswith("{") and '"FeatureCollection"' in begin:
-        return [partial(_points, path)]
+        return [_points(path)]
     if head.kind == "text" and not begin.startswith(("{", "[")):
-        return [partial(_text, head)]
-    tables = open_tables(path, TableSpec({"flow": "-"}, ("-",)))
-    return [partial(_typed, table, f" of {table.where}" * (len(tables) > 1)) for table in tables]
+        return [_text(head)]
+    tables = open_tables(path, UNSAID)
+    return [_typed(table, f" of {table.where}" * (len(tables) > 1)) for table in tables]
 
 
 def read_rows(path: Path, advice: str) -> Rows:
-    """Yield header and rows of the first table in a file."""
-    return read_tables(path, advice)[0]()
+    """Return header and rows of the first table in a file."""
+    return read_tables(path, advice)[0]
 
 
 def _typed(table: Table, sheet: str) -> Rows:

@@ -12,9 +12,9 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,14 +24,14 @@ import numpy as np
 
 from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.core.progress import work
-from socialx.files.sources.tables.spec import EITHER, TableSpec
+from socialx.files.sources.request import FRAME
+from socialx.files.sources.tables.spec import EITHER, UNSAID, TableSpec
 from socialx.files.store.head import GZIP, LINE_BYTES, UNREADABLE, UTF16, ZIP, container, open_io, read_head, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Source = Any  # a path, a frame of pandas or a table of Arrow
-FRAME = "the frame"  # in messages
 # Cells without a reading; any other text that is no number is refused.
 ABSENT = ["", "nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "null", "NULL", "None", "none", "-", "--", "?", "NaT"]
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -40,7 +40,6 @@ ENCODINGS = ("utf-8-sig", "cp1252", "cp932", "cp949", "gb18030")  # in the order
 MARK = b"\xef\xbb\xbf"
 PIECE_BYTES, BLANK_BYTES, JSON_BYTES = 1 << 22, 1 << 26, 1 << 28  # of a text at once; of blank lines; of an array
 BATCH, OBJECTS = 1 << 14, 4096  # rows of Arrow, and objects of JSON, at once
-MANY = 500  # columns of numbers, which are parsed as one
 SAMPLE_ROWS, SAMPLE_CELLS, TAIL_BYTES, TAIL_LINES = 2000, 1 << 18, 1 << 16, 10
 UNPACKED_BYTES, PACKED_RATIO, SMALL_BYTES, SHEET_CELLS = 1 << 29, 50, 1 << 25, 1 << 24  # of a workbook
 PARQUET_CELLS, CELLS_OF_BYTE = 1 << 24, 20  # readings take a byte or two, and hundreds of equal cells one
@@ -74,18 +73,18 @@ class Table:
 class Sample:
     """A table's first rows as texts, at most 2,000, by which a description is proposed.
 
-    kind: text, json, parquet, excel or frame.  lines, tail: a text as written, the first lines (with those
-    above the header) and, unless packed, the last ten.
+    kind: text, json, parquet, excel or frame.  lines, tail: the cells of the first lines in a text or a workbook, with
+    those above the header, and of the last ten in a text, unless packed.  written: fields in TableSpec that say how the
+    table is written.  units: by column, from a line below the header.
     """
 
-    where: Any
     kind: str
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    lines: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-    separator: str = ""
-    encoding: str = ""
+    lines: tuple[tuple[str, ...], ...] = ()
+    tail: tuple[tuple[str, ...], ...] = ()
+    written: Mapping[str, Any] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def table_kind(source: Source) -> str:
@@ -114,23 +113,24 @@ def open_tables(source: Source, spec: TableSpec) -> list[Table]:
     return [{"json": _open_json, "parquet": _open_parquet, "frame": _open_frame}[kind](source, spec)]
 
 
-def sample(source: Source, spec: TableSpec | None = None) -> Sample:
-    """Return the first rows in a file or frame; spec: how its text is written, where that is known already."""
-    kind, spec = table_kind(source), spec or TableSpec({"flow": "-"}, ("-",))
+def take_sample(source: Source) -> Sample:
+    """Return the first rows in a file or frame."""
+    kind = table_kind(source)
     if kind == "text":
-        text = _open_text(source, spec)
-        most = _most_rows(text.names)
-        rows = tuple(tuple(_split(line, text.mark)) for line in text.lines[text.first - 1 :][:most] if line.strip())
-        lines, tail = tuple(text.lines[: text.first + most]), tuple(text.tail())
-        return Sample(source, kind, tuple(text.names), rows, lines, tail, text.mark, text.encoding)
-    tables = open_tables(source, spec)
+        text = _open_text(source, UNSAID)
+        begin, end = text.first - 1, text.first - 1 + _most_rows(text.names)
+        head, tail = text.lines[: end + 1], text.tail()
+        lines, last = (tuple(split_line(line, text.mark) for line in part) for part in (head, tail))
+        rows = tuple(cells for cells, line in [*zip(lines, head, strict=True)][begin:end] if line.strip())
+        return Sample(kind, tuple(text.names), rows, lines, last)
+    tables = open_tables(source, UNSAID)
     table = max(tables, key=lambda one: (one.rows or 0) * len(one.names))  # of a workbook, whose first may be a cover
-    cells, most = list[tuple[str, ...]](), _most_rows(table.names)
-    for piece in table.walk(range(len(table.names)), []):
+    names, cells, most = tuple(table.names), list[tuple[str, ...]](), _most_rows(table.names)
+    for piece in table.walk(range(len(names)), []):
         cells += zip(*(as_texts(column.slice(0, most - len(cells))) for column in piece.texts), strict=True)
         if len(cells) >= most:
             break
-    return Sample(source if kind != "frame" else FRAME, kind, tuple(table.names), tuple(cells))
+    return Sample(kind, names, tuple(cells), (names, *cells) if kind == "excel" else ())
 
 
 def _most_rows(names: Sequence[str]) -> int:
@@ -189,17 +189,18 @@ def find_separator(lines: Sequence[str]) -> str:
     """Return the sign by which most lines have equally many cells, a comma if there is none."""
     best, score = ",", (0, 0)
     for mark in SEPARATORS:
-        counts = Counter(len(_split(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
+        counts = Counter(len(split_line(line, mark)) if '"' in line else line.count(mark) + 1 for line in lines)
         widest = max(((times, cells) for cells, times in counts.items() if cells > 1), default=(0, 0))
         best, score = (mark, widest) if widest > score else (best, score)
     return best
 
 
-def _split(line: str, mark: str) -> list[str]:
+def split_line(line: str, mark: str) -> tuple[str, ...]:
+    """Return the cells in a line; the whole line where a cell is beyond the limit in the csv module."""
     try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])]
+        return tuple(map(str.strip, next(csv.reader([line], delimiter=mark), [])))
     except csv.Error:
-        return [line]
+        return (line,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,8 +239,6 @@ class _Text:
         import pyarrow as pa
 
         signs, name = (self.spec.decimal, self.spec.thousands), partial(self._line, piece, line)
-        if (wide := self._wide(piece, texts, numbers)) is not None:
-            return Rows(*wide, name)
         if MARK not in piece:  # which Arrow drops inside a text
             for typed in (True, False)[bool(self.spec.thousands) :]:
                 with suppress(pa.ArrowInvalid, _WrongCell):
@@ -248,8 +247,9 @@ class _Text:
                     return Rows(columns[: len(texts)], matrix, name)
         lines, cells = self._by_row(piece, line, (*texts, *numbers))
         columns = [pa.array(column, pa.string()) for column in cells]
-        called = [self.names[column] for column in numbers]
-        return _rows(self.path, columns, len(texts), called, signs, lambda row: f"line {lines[row]}")
+        line_of = lambda row: f"line {lines[row]}"  # noqa: E731
+        with _named_cells(self.path, [self.names[column] for column in numbers], line_of):
+            return Rows(columns[: len(texts)], as_matrix(columns[len(texts) :], *signs), line_of)
 
     def _columns(self, piece: bytes, texts: Sequence[int], numbers: Sequence[int], typed: bool) -> list[pa.Array]:
         import pyarrow as pa
@@ -268,35 +268,6 @@ class _Text:
         )
         table = arrow.read_csv(pa.py_buffer(piece), read, arrow.ParseOptions(delimiter=self.mark), convert)
         return list(table.combine_chunks().to_batches()[0].columns)
-
-    def _wide(
-        self, piece: bytes, texts: Sequence[int], numbers: Sequence[int]
-    ) -> tuple[list[pa.Array], np.ndarray] | None:
-        """Return many number columns side by side, parsed as one long column; None for other tables."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow
-
-        mark, count, width = self.mark.encode(), len(numbers), len(self.names)
-        if count < MANY or [*numbers] != [*range(numbers[0], numbers[0] + count)] or b'"' in piece or MARK in piece:
-            return None
-        lines = [line for line in piece.splitlines() if line and not line.isspace()]
-        if self.spec.thousands or any(line.count(mark) != width - 1 for line in lines):
-            return None
-        cut = [line.split(mark, numbers[0]) for line in lines]
-        cells = [[*row[:-1], *row[-1].rsplit(mark, width - numbers[0] - count)] for row in cut]
-        column = b"\n".join([row[numbers[0]].replace(mark, b"\n") for row in cells])
-        convert = arrow.ConvertOptions(
-            column_types={"0": pa.float32()}, null_values=ABSENT, decimal_point=self.spec.decimal
-        )
-        read = arrow.ReadOptions(use_threads=False, block_size=len(column) + 1, column_names=["0"])
-        parse = arrow.ParseOptions(quote_char=False, ignore_empty_lines=False)
-        with suppress(pa.ArrowInvalid, UnicodeDecodeError):
-            table = arrow.read_csv(pa.py_buffer(column + b"\n"), read, parse, convert)
-            matrix = np.array(table.column(0).to_numpy()).reshape(len(lines), count)
-            places = [text if text < numbers[0] else text - count + 1 for text in texts]
-            columns = [pa.array([row[at].decode().strip() for row in cells], pa.string()) for at in places]
-            return None if np.isinf(matrix).any() else (columns, matrix)
-        return None
 
     def _by_row(self, piece: bytes, line: int, wanted: Sequence[int]) -> tuple[list[int], list[list[str]]]:
         """Return each row's line, and the cells by column. Raises for a row with other than the usual cells."""
@@ -333,8 +304,8 @@ def _open_text(path: Path, spec: TableSpec) -> _Text:
     if not filled:
         raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
     mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
-    names, first = _split(lines[filled[0] - 1], mark), filled[0] + 1
-    second = _split(lines[filled[1] - 1], mark) if len(filled) > 1 else names
+    names, first = [*split_line(lines[filled[0] - 1], mark)], filled[0] + 1
+    second = [*split_line(lines[filled[1] - 1], mark)] if len(filled) > 1 else names
     numbers = all(cell in ABSENT or NUMBER.fullmatch(cell.replace(",", ".")) for cell in names)
     if spec.names or (numbers and spec.step_s and not (spec.time or spec.sensor or spec.seconds)):
         first = filled[0]
@@ -357,17 +328,11 @@ class _WrongCell(Exception):
         self.row, self.column, self.cell = row, column, cell
 
 
-def _rows(
-    where: object,
-    columns: list[pa.Array],
-    texts: int,
-    names: Sequence[str],
-    signs: tuple[str, str],
-    called: Callable[[int], str],
-) -> Rows:
-    """Return columns, ``texts`` first, as Rows. Raises SocialxError for a cell that is no number."""
+@contextmanager
+def _named_cells(where: object, names: Sequence[str], called: Callable[[int], str]) -> Iterator[None]:
+    """Raise SocialxError for a cell that is no number, with the name of its row and column."""
     try:
-        return Rows(columns[:texts], as_matrix(columns[texts:], *signs), called)
+        yield
     except _WrongCell as wrong:
         name = names[wrong.column]
         problem = f"{called(wrong.row)}, column {name[:40]!a} is {wrong.cell[:40]!a}, not a number"
@@ -417,6 +382,14 @@ def _as_numbers(column: pa.Array, index: int, decimal: str, thousands: str) -> p
         raise _WrongCell(row, index, str(column[row].as_py())) from None
 
 
+def as_number(text: str) -> float:
+    """Return the number that a text says, perhaps infinite; NaN for another text."""
+    try:
+        return float("nan" if "_" in text else text)
+    except ValueError:
+        return np.nan
+
+
 def distinct(column: pa.Array) -> tuple[list[str], np.ndarray]:
     """Return a column's distinct texts, and each row's text number, int64 [t]."""
     import pyarrow as pa
@@ -464,7 +437,9 @@ def _typed(
         for batch in batches(wanted):
             name = lambda row, begin=begin: f"row {begin + row}"  # noqa: E731
             columns = [batch.column(at) for at in places]
-            yield _rows(where, columns, len(texts), called, (spec.decimal, spec.thousands), name)
+            with _named_cells(where, called, name):
+                matrix = as_matrix(columns[len(texts) :], spec.decimal, spec.thousands)
+            yield Rows(columns[: len(texts)], matrix, name)
             begin += batch.num_rows
 
     return Table(where, names, walk, rows)

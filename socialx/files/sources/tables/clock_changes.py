@@ -9,7 +9,6 @@ from collections.abc import Generator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from socialx.core.errors import Argument, Message, Remedy, SettingsError, Social
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.layout import Block, is_reading
-from socialx.files.store.time_axis import JITTER_S, as_text, common_step, is_skipped, skipped_hour
+from socialx.files.store.time_axis import JITTER_S, as_text, common_step, is_skipped, known_zone, skipped_hour
 
 SORT = "sort the rows and remove repeated ones"
 REWRITE = "write its times in UTC"
@@ -35,7 +34,10 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
     SocialxError, which names the file ``where``, for times that go back elsewhere, for a time skipped by the zone, and
     for a repeated hour that the file holds once, where neighbouring rows do not tell whether as first or second hour.
     """
-    zone, step = _zone(name), common_step(wall)
+    zone, step = known_zone(name), common_step(wall)
+    if zone is None:
+        text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
+        raise SettingsError("", text, "install the package tzdata")
     first, second = (wall - shifts(zone, wall, fold) for fold in (0, 1))
 
     def times(*rows: int) -> str:
@@ -87,7 +89,7 @@ def note_skipped(
         for block in blocks:
             skipped = is_skipped(block.seconds, timezone)
             if skipped.any():
-                read = is_reading(block.speeds[skipped], missing).any(axis=1)
+                read = is_reading(block.values[skipped], missing).any(axis=(1, 2))
                 rows += int(read.sum())
                 first = first or "".join(map(as_text, block.seconds[skipped][read][:1].tolist()))
             yield block
@@ -107,15 +109,6 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
             problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
             return back, SocialxError(where, f"{problem} at the end of daylight saving time", remedy)
     return None
-
-
-def _zone(name: str) -> ZoneInfo:
-    """Return the zone called ``name``; raise SettingsError where the machine lacks it."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
-        raise SettingsError("", text, "install the package tzdata") from None
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:

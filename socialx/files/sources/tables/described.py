@@ -9,37 +9,40 @@ import numpy as np
 
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.errors import sample as listed
+from socialx.data.calendar import DAY_S
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.sampled import SampledTable
 from socialx.files.sources.tables.spec import TableSpec, read_name
 from socialx.files.sources.tables.templates import SLOTS, bare_words, pattern, repeated_quantities, template_by_ids
-from socialx.files.sources.tables.time_columns import DAY_S, Clock
+from socialx.files.sources.tables.time_columns import TimeColumns
 from socialx.files.store.quantities import SPEED
 
 
-def described(table: SampledTable, clock: Clock, features: Mapping[str, str], sensors: Sequence[str]) -> TableSpec:
+def described(
+    table: SampledTable, times: TimeColumns, features: Mapping[str, str], sensors: Sequence[str]
+) -> TableSpec:
     """Return the description."""
-    request, template, text = table.request, next(iter(features.values())), dict(table.head.text)
-    columns = {feature: table.matches(one, *clock.columns, *sensors) for feature, one in features.items()}
+    request, template, text = table.request, next(iter(features.values())), dict(table.sample.written)
+    columns = {feature: table.matches(one, *times.columns, *sensors) for feature, one in features.items()}
     units = {feature: unit for feature, names in columns.items() if (unit := _unit(table, feature, names))}
     totals = text.pop("never", {})
     fields = {
-        "time": clock.columns,
+        "time": times.columns,
         "sensor": tuple(sensors),
-        "form": clock.forms[0],
-        "until": clock.until,
-        "seconds": clock.seconds,
-        "shift_s": clock.shift_s,
+        "form": times.forms[0],
+        "until": times.until,
+        "seconds": times.seconds,
+        "shift_s": times.shift_s,
         "weights": _weights(table, features),
-        "never": totals if clock.columns[:1] == (table.head.names[0],) else {},
+        "never": totals if times.columns[:1] == (table.sample.names[0],) else {},
         **_places(table, sensors),
         **said_fields(table),
-        **_slots(table, template, columns[next(iter(features))], clock),
-        "drop": _dropped(table, template, columns[next(iter(features))], clock),
+        **_slots(table, template, columns[next(iter(features))], times),
+        "drop": _dropped(table, template, columns[next(iter(features))], times),
         "units": units | said_unit(table, features),
     }
-    if not clock.columns and request.first_time:
-        fields |= {"start": request.first_time, "step_s": 0 if clock.seconds else request.step_s or 0, "form": ""}
+    if not times.columns and request.first_time:
+        fields |= {"start": request.first_time, "step_s": 0 if times.seconds else request.step_s or 0, "form": ""}
     return TableSpec({feature: pattern(one) for feature, one in features.items()}, **text, **fields)
 
 
@@ -64,19 +67,19 @@ def _is_no_sensor(table: SampledTable, name: str) -> bool:
     return name not in table.numbers or bool(dated) or table.counts_rows(name)
 
 
-def _dropped(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> tuple[str, ...]:
+def _dropped(table: SampledTable, template: str, names: Sequence[str], times: TimeColumns) -> tuple[str, ...]:
     """Return the columns to leave out. The user names some. Next to sensor columns, texts, row counts, date parts and
     a sensor's further columns are left out; further columns without a location raise a question.
     """
     request = table.request
-    drop = [name for name in table.head.names if request.drop and {name, words.split_unit(name)[0]} & {*request.drop}]
+    drop = [name for name in table.sample.names if request.drop and {name, words.split_unit(name)[0]} & {*request.drop}]
     if "{sensor}" not in template:
         return tuple(drop)
     ours = {*names}
     others = [name for name in names if not table.ids or not template_by_ids(name, table.ids)]
     no_sensors = {name for name in others if _is_no_sensor(table, name)}
     drop += [
-        name for name in table.matches(pattern(template), *clock.columns) if name not in ours or name in no_sensors
+        name for name in table.matches(pattern(template), *times.columns) if name not in ours or name in no_sensors
     ]
     strange = [name for name in others if table.ids and name not in no_sensors]
     if strange and request.without_positions and not request.channel:
@@ -95,13 +98,13 @@ def _places(table: SampledTable, sensors: Sequence[str]) -> dict[str, str]:
     return {"latitude": latitude, "longitude": longitude} if degrees else {}
 
 
-def _slots(table: SampledTable, template: str, names: Sequence[str], clock: Clock) -> dict[str, Any]:
+def _slots(table: SampledTable, template: str, names: Sequence[str], times: TimeColumns) -> dict[str, Any]:
     """Return how times in column names are read: by number, or as clocks next to a date."""
-    if "time" not in template or not clock.columns or not names:
+    if "time" not in template or not times.columns or not names:
         return {}
     labels = [(read_name(pattern(template), name) or ("",) * 3)[2] for name in names]
     if all(":" in label for label in labels):
-        return {"form": f"{clock.forms[0] or '%Y-%m-%d'} %H:%M" + ":%S" * (labels[0].count(":") == 2)}
+        return {"form": f"{times.forms[0] or '%Y-%m-%d'} %H:%M" + ":%S" * (labels[0].count(":") == 2)}
     numbers = sorted(int(label) for label in labels if label.isdecimal())
     if len(labels) in SLOTS and numbers in ([*range(first, first + len(labels))] for first in (0, 1)):
         return {"slot_s": DAY_S // len(numbers), "slot_from": numbers[0]}

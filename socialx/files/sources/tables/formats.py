@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.files.sources import CSV
 from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.foreign import refuse_bytes
-from socialx.files.sources.positions.locations import Location, read_locations
+from socialx.files.sources.positions.locations import read_locations
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import cells, propose, spec, table, words
-from socialx.files.sources.tables.spec import Grid, TableSpec
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import FileHead, container, member_paths, read_head
 from socialx.files.store.ids import casefolded_key, match_key
-from socialx.files.store.layout import Block
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
 TITLE = "a table of any network, a column per sensor or a row per reading"
@@ -31,7 +28,6 @@ LIBCITY = (".dyna", ".geo")  # readings and positions; beside them are links and
 DESCRIBES = ("time_column", "sensor_column", "channel", "quantity", "time_format", "decimal", "drop")  # as --table does
 SETS = {"timezone": "zone", "missing": "missing", "first_time": "start", "step_s": "step_s"}  # field -> of a spec
 ROWS, CELLS = 200, 1 << 14  # whose texts tell the column of ids in a table of positions, at most
-NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -42,9 +38,17 @@ def _recognise(head: FileHead) -> str | None:
     if head.kind in ("folder", "zip") and not files:
         return None
     refuse_bytes(head if head.kind != "folder" else read_head(files[0]))
-    first = cells.sample(files[0])
+    first = _first_rows(head, files[0])
     several = f", {len(files)} files" if len(files) > 1 else ""
     return f"{counted(len(first.names), 'column')} ({sample(first.names)}){several}"
+
+
+def _first_rows(head: FileHead, path: Path) -> cells.Sample:
+    """Return the first rows of a file, or of a file in a folder or a zip, read once."""
+    if ("rows", path) not in head.seen:
+        head.seen["rows", path] = cells.take_sample(path)
+    sampled: cells.Sample = head.seen["rows", path]
+    return sampled
 
 
 def table_files(head: FileHead) -> list[Path]:
@@ -58,15 +62,12 @@ def table_files(head: FileHead) -> list[Path]:
     return [path for path in paths if not PROSE.fullmatch(path.name)]
 
 
-def describe(request: ConvertOptions) -> tuple[TableSpec, tuple[Message, ...]]:
-    """Return what the tables hold, and the questions that keep it from being proved.
+def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[TableSpec, tuple[Message, ...]]:
+    """Return what the tables hold, and the questions that keep it from being proved; sources: as ``_sources`` gives.
 
     The user's file, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
     """
-    return _describe(request, _sources(request)[0])
-
-
-def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpec, tuple[Message, ...]]:
+    sources = sources or _sources(request)[0]
     said = [name for name in DESCRIBES if getattr(request, name)]
     if request.table is not None:
         if said:
@@ -75,9 +76,9 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
         return _with_options(spec.load(request.table), request), ()
     if request.known_table and not said:
         described = _with_options(spec.parse(request.known_table, request.where), request)
-        if _fits(described, cells.sample(sources[0], described).names, request.known_ids):
+        if any(_fits(described, one.names, request.known_ids) for one in cells.open_tables(sources[0], described)):
             return described, ()
-    first = cells.sample(sources[0])
+    first = cells.take_sample(sources[0]) if request.frame is not None else _first_rows(request.head, sources[0])
     request = _with_features(request, first)
     try:
         proposal = propose.propose(first, request, _ids(request, first))
@@ -161,66 +162,40 @@ def _are_locations(path: Path) -> bool:
 def _read(request: ConvertOptions) -> Contents:
     """Read the tables into memory."""
     sources, aside = _sources(request)
-    described, questions = _describe(request, sources)
+    described, questions = describe(request, sources)
     if questions:
         raise SettingsError.together(questions)
-    grid, described = _read_described(request, sources, described)
+    contents, described = _read_described(request, sources, described)
+    notes: list[Message | str] = [f"{path}: the positions of the sensors" for path in aside]
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
-        grid = replace(grid, notes=(*grid.notes, Message(request.where, "columns that hold no readings", "", left)))
-    return as_contents(grid, described, request, sources, aside)
+        notes.insert(0, Message(request.where, "columns that hold no readings", "", left))
+    refuse_twice(contents, request)
+    if len(aside) == 1 and request.meta_csv is None:
+        contents = replace(contents, locations=read_locations(aside[0], contents.ids or ()))
+    paths = tuple(container(path) for path in sources if isinstance(path, Path))
+    return replace(contents, notes=(*contents.notes, *notes), paths=paths)
 
 
-def _read_described(request: ConvertOptions, sources: Sequence[Any], described: TableSpec) -> tuple[Grid, TableSpec]:
+def _read_described(
+    request: ConvertOptions, sources: Sequence[Any], described: TableSpec
+) -> tuple[Contents, TableSpec]:
     """Read the tables, and return their description too: a later table with other signs may prove its own."""
     try:
         return table.read(sources, described), described
     except SocialxError:
         with suppress(SocialxError):
-            other, questions = _describe(replace(request, known_table=""), sources)
+            other, questions = describe(replace(request, known_table=""), sources)
             if request.known_table and not questions and other != described:
                 return table.read(sources, other), other
         raise
 
 
-def as_contents(
-    grid: Grid, described: TableSpec, request: ConvertOptions, sources: Iterable[Any] = (), aside: Sequence[Path] = ()
-) -> Contents:
-    """Return a grid as contents with one block; sources: the files read, aside: position tables.
-
-    Raises SocialxError for ids that spell one sensor in two ways.
-    """
-    feature, *others = grid.features
-    spellings = Counter(map(match_key, grid.ids))
-    if twice := [vdid for vdid in grid.ids if spellings[match_key(vdid)] > 1]:
+def refuse_twice(contents: Contents, request: ConvertOptions) -> None:
+    """Raise SocialxError for ids that spell one sensor in two ways."""
+    spellings = Counter(map(match_key, contents.ids or ()))
+    if twice := [vdid for vdid in contents.ids or () if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
         raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
-    values = grid.values if others else grid.values[..., 0]
-    places = {match_key(vdid): _location(vdid, *degrees) for vdid, degrees in grid.positions.items()}
-    if len(aside) == 1 and request.meta_csv is None:
-        places = read_locations(aside[0], grid.ids)
-    return Contents(
-        grid.ids,
-        len(grid.ids),
-        (block for block in [Block(grid.seconds, values)]),
-        feature,
-        described.units.get(feature),
-        others={name: described.units.get(name) for name in others},
-        lanes=grid.lanes,
-        locations=places or None,
-        notes=(*grid.notes, *(f"{path}: the positions of the sensors" for path in aside)),
-        paths=tuple(container(path) for path in sources if isinstance(path, Path)),
-        times=grid.seconds,
-        timezone=grid.zone,
-        zone=described.zone or None,
-        missing=next(iter(described.codes(feature)), None) if grid.lanes else grid.missing,
-        droppable=not described.sensor,
-        stored=lambda vdid: NOT_STORED.sub("_", vdid),
-        table=described.as_json(),
-    )
-
-
-def _location(vdid: str, latitude: float, longitude: float) -> Location:
-    return Location(vdid, latitude, longitude, np.nan, np.nan, "")
 
 
 TAKES = {"table", "channel", "quantity", "more", "first_time", "step_s", "time_format", "time_column", "sensor_column"}

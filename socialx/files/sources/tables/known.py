@@ -52,7 +52,7 @@ def match(names: Sequence[str], row: Sequence[str]) -> tuple[Known, TableSpec] |
     return None
 
 
-def _split(text: str) -> tuple[str, ...]:
+def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split("|")) if text else ()
 
 
@@ -62,12 +62,12 @@ def _known(name: str, values: str, time: str, sensor: str, columns: str, **more:
     """
     ours = {key: more.pop(key) for key in ("others", "row", "lanes", "first", "asks") if key in more}
     forms = zip((SPEED, "flow", "occupancy"), values.split("|"), strict=False)
-    times = (time,) if time == "" else _split(time)  # a header may begin with an empty cell
-    spec = TableSpec({quantity: form for quantity, form in forms if form}, times, _split(sensor), **more)
-    return Known(name, spec, frozenset({*times, *_split(sensor), *_split(columns)}), **ours)
+    times = (time,) if time == "" else _names(time)  # a header may begin with an empty cell
+    spec = TableSpec({quantity: form for quantity, form in forms if form}, times, _names(sensor), **more)
+    return Known(name, spec, frozenset({*times, *_names(sensor), *_names(columns)}), **ours)
 
 
-PEMS = _split(
+PEMS = _names(
     "Timestamp|Station|district|Freeway #|Direction|Lane Type|Station Length|Samples|% Observed|Total Flow [veh/5min]"
     "|Avg Occupancy [share]|Avg Speed [mph]"
 )

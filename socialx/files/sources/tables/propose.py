@@ -16,14 +16,15 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.errors import sample as listed
+from socialx.files.sources.contents import Contents
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import Sample
 from socialx.files.sources.tables.described import described, said_fields, said_unit
 from socialx.files.sources.tables.known import Known, match
 from socialx.files.sources.tables.questions import Question, arguments, command, either, typed
-from socialx.files.sources.tables.sampled import WIDE, SampledTable, is_data, read_head
-from socialx.files.sources.tables.spec import Grid, TableSpec
+from socialx.files.sources.tables.sampled import WIDE, SampledTable, below_header, is_data
+from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.sources.tables.table import read
 from socialx.files.sources.tables.templates import (
     SLOTS,
@@ -35,7 +36,13 @@ from socialx.files.sources.tables.templates import (
     repeated_quantities,
     template_by_ids,
 )
-from socialx.files.sources.tables.time_columns import MOMENT, Clock, clock_in_names, find_clocks, without_strays
+from socialx.files.sources.tables.time_columns import (
+    MOMENT,
+    TimeColumns,
+    find_time_columns,
+    times_in_names,
+    without_strays,
+)
 from socialx.files.store.ids import casefolded_key
 from socialx.files.store.quantities import QUANTITIES, SPEED
 
@@ -48,15 +55,10 @@ BY_TABLE = f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry
 
 @dataclass(frozen=True)
 class Proposal:
-    """A description, None where absent, and the questions before a proof."""
+    """A description, None where absent, and the questions before a proof; without a question it is proved."""
 
     spec: TableSpec | None
     questions: tuple[Message, ...] = ()
-
-    @property
-    def proved(self) -> bool:
-        """Whether the table may be read without a question."""
-        return self.spec is not None and not self.questions
 
 
 def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] = ()) -> Proposal:
@@ -79,30 +81,30 @@ def _decided(
 ) -> tuple[TableSpec | None, SampledTable]:
     """Return the likeliest description, None where absent, and the table with all questions."""
     speeds = request.quantity == SPEED or words.quantity("", request.units or "") == SPEED
-    head, unclear = read_head(sample, request.decimal, speeds=speeds)
-    table = SampledTable(head, request, frozenset(casefolded_key(str(vdid)) for vdid in ids), unclear)
+    first, unclear = below_header(sample, request.decimal, speeds=speeds)
+    table = SampledTable(first, request, frozenset(casefolded_key(str(vdid)) for vdid in ids), unclear)
     spec = _decide(table)
     if spec is not None and request.round_times:
         spec = replace(spec, round_s=request.step_s or _step(table, spec))
     return spec, table
 
 
-def _grid(table: SampledTable, spec: TableSpec) -> Grid:
+def _readings(table: SampledTable, spec: TableSpec) -> Contents:
     """Return the sampled rows as described. Raises SocialxError."""
     import pyarrow as pa
 
-    cells = [pa.array(column, pa.string()) for column in zip(*table.head.rows, strict=True)]
-    rows = pa.Table.from_arrays(cells, list(table.head.names))
+    cells = [pa.array(column, pa.string()) for column in zip(*table.sample.rows, strict=True)]
+    rows = pa.Table.from_arrays(cells, list(table.sample.names))
     return read([rows], replace(spec, skip=0, names=(), separator="", encoding="", round_s=0))
 
 
 def _step(table: SampledTable, spec: TableSpec) -> int:
     """Return the usual step in seconds between a sensor's readings; 60 where unclear."""
     try:
-        grid = _grid(table, spec)
+        (block,) = _readings(table, spec).blocks
     except SocialxError:
         return STEPS[0]
-    steps = np.concatenate([np.diff(grid.seconds[np.isfinite(column)]) for column in grid.values[..., 0].T])
+    steps = np.concatenate([np.diff(block.seconds[np.isfinite(column)]) for column in block.values[..., 0].T])
     usual = float(np.median(steps)) if len(steps) else 0.0
     return min(STEPS, key=lambda step: abs(step - usual))
 
@@ -111,44 +113,48 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
     """Return whether options prove a description by which the first rows are readings from sensors that recur."""
     try:
         spec, table = _decided(sample, request, ids)
-        grid = _grid(table, spec) if spec is not None and not table.opens else None
+        contents = _readings(table, spec) if spec is not None and not table.opens else None
     except SocialxError:
         return False
-    if grid is None or len(grid.seconds) < 2:
+    if contents is None:
         return False
-    share = np.isfinite(grid.values).mean() * (len(grid.ids) if request.round_times else 1)  # else each has own times
+    (block,) = contents.blocks
+    if len(block.seconds) < 2:
+        return False
+    times_apart = contents.sensors if request.round_times else 1  # each sensor has own times
+    share = np.isfinite(block.values).mean() * times_apart
     return bool(share >= 0.5)
 
 
 def _decide(table: SampledTable) -> TableSpec | None:
     """Return the likeliest description, None where absent; questions go to the table."""
-    head, request = table.head, table.request
+    first, request = table.sample, table.request
     _check_options(table)
-    if (entry := match(head.names, head.rows[0] if head.rows else ())) and _agrees(table, *entry):
+    if (entry := match(first.names, first.rows[0] if first.rows else ())) and _agrees(table, *entry):
         return _published(table, *entry)
     if not table.columns:
         table.ask("no rows of times and numbers follow the header", remedy="name a table")
         return None
-    if request.frame is None and _is_row(table) and (MOMENT.fullmatch(head.names[0]) or not request.first_time):
+    if request.frame is None and _is_row(table) and (MOMENT.fullmatch(first.names[0]) or not request.first_time):
         helps = f"write names above it, such as time,sensor,speed, or give names {BY_TABLE}"
-        table.ask(f"the first line names no columns ({listed(head.names, 4)})", remedy=helps)
+        table.ask(f"the first line names no columns ({listed(first.names, 4)})", remedy=helps)
         return None
     hollow = [name for name, cells in table.columns.items() if not any(cells)]
     if hollow and all(map(words.SENSOR.fullmatch, table.numbers)):
         helps = "make a row of each item, as docs/how-to/recipes.md does for lists in cells"
         table.ask(f"no cell is a reading: those of {listed(hollow)} are lists, or empty", remedy=helps)
         return None
-    clock = _clock(table)
-    if clock is None:
+    times = _time_columns(table)
+    if times is None:
         return None
-    templates, sensors = _layout(table, clock)
-    features = _features(table, templates, clock)
-    return _without_clashes(table, described(table, clock, features, sensors)) if features else None
+    templates, sensors = _layout(table, times)
+    features = _features(table, templates, times)
+    return _without_clashes(table, described(table, times, features, sensors)) if features else None
 
 
 def _check_options(table: SampledTable) -> None:
     """Raise SettingsError for an option that misses every column."""
-    request, names = table.request, table.head.names
+    request, names = table.request, table.sample.names
     said = {"time_column": request.time_column, "sensor_column": request.sensor_column, "drop": request.drop}
     bare = {words.split_unit(name)[0] for name in names} if request.drop else set()
     for argument, name in ((argument, name) for argument, given in said.items() for name in given):
@@ -184,7 +190,7 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
         asked = {QUANTITIES.get(name, name) for name in channels}
         values = {feature: form for feature, form in values.items() if {feature, form} & asked}
         if len(values) < len(channels):
-            values = _features(table, channels, Clock(spec.time))
+            values = _features(table, channels, TimeColumns(spec.time))
     elif request.quantity:
         values = {request.quantity: values.get(request.quantity, next(iter(values.values())))}
     elif SPEED in values:
@@ -199,7 +205,9 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
     likely, sure = _likely(table, reads) if unsaid and len(reads) > 1 and SPEED in values else ("", True)
     if (unsaid and entry.asks) or (likely and not sure):
         table.opens.append(_what_is(table, f"column {name!r}" if entry.asks else "the table", reads))
-    text = {key: value for key, value in table.head.text.items() if key not in ("never", "names" if spec.names else "")}
+    text = dict(table.sample.written)
+    for key in ("never", "names") if spec.names else ("never",):
+        text.pop(key, None)
     units = {feature: unit for feature, unit in spec.units.items() if feature in values}
     spec = replace(spec, **text, **said_fields(table), values=values, units=units | said_unit(table, values))
     return _without_clashes(table, spec)
@@ -209,19 +217,19 @@ def _is_row(table: SampledTable) -> bool:
     """Return whether the first line holds readings in place where names stand: a time above times, or numbers with
     decimals after a first datum; ids may be whole numbers.
     """
-    names = [name for name in table.head.names if name]
+    names = [name for name in table.sample.names if name]
     if any(
         MOMENT.fullmatch(name) and MOMENT.fullmatch(table.columns[name][0]) for name in names if name in table.columns
     ):
         return True
     decimal = any(is_data(name) and not name.isdecimal() for name in names)
-    return is_data(table.head.names[0]) and (decimal or all(map(is_data, names)))
+    return is_data(table.sample.names[0]) and (decimal or all(map(is_data, names)))
 
 
 # Times, readings and sensors.
 
 
-def _clock(table: SampledTable) -> Clock | None:
+def _time_columns(table: SampledTable) -> TimeColumns | None:
     """Return the time columns; None, with a question, where absent."""
     request = table.request
     said = request.time_column or tuple(
@@ -229,14 +237,14 @@ def _clock(table: SampledTable) -> Clock | None:
     )
     cells = {name: table.columns[name] for name in said if name in table.columns and name != request.channel}
     if request.first_time and (not request.time_column or said[0] in table.numbers):
-        return Clock((), seconds=request.time_column[0] if request.time_column else "")
+        return TimeColumns((), seconds=request.time_column[0] if request.time_column else "")
     form = request.time_format or ""
-    ways = find_clocks(cells, form)
-    ways = ways or find_clocks({name: without_strays(texts, form) for name, texts in cells.items()}, form)
+    ways = find_time_columns(cells, form)
+    ways = ways or find_time_columns({name: without_strays(texts, form) for name, texts in cells.items()}, form)
     ways = [way for way in ways if {*way.columns} == {*said} or not request.time_column]
     if not ways:
-        if clock := clock_in_names(table.head.names):
-            return clock
+        if times := times_in_names(table.sample.names):
+            return times
         helps = f"name it: {Argument('time_column', 'NAME')}, or add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')}"
         if request.time_column:
             helps = f"say how they are written: {Argument('time_format', '%d/%m/%Y %H:%M')}"
@@ -254,18 +262,18 @@ def _clock(table: SampledTable) -> Clock | None:
     return best
 
 
-def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[str]]:
+def _layout(table: SampledTable, times: TimeColumns) -> tuple[Sequence[str], Sequence[str]]:
     """Return the templates for readings and the sensor columns, with a question per guess."""
-    request, said = table.request, _said_templates(table, clock)
-    wide = [] if said or request.sensor_column else _named_by_ids(table, clock)
-    joined = [] if request.sensor_column else _joined(table, bool(wide), *clock.columns, *said)
+    request, said = table.request, _said_templates(table, times)
+    wide = [] if said or request.sensor_column else _named_by_ids(table, times)
+    joined = [] if request.sensor_column else _joined(table, bool(wide), *times.columns, *said)
     if wide and joined:
         problem = f"ids are in column {joined[0]!r} and in names of columns ({listed(table.matches(wide[0]))})"
         table.ask(problem, {"sensor_column": (joined[0],)})
     elif wide:
         best = _fitting(table, wide)
-        if clock.dated and (day := day_template(table.matches(wide[0], *clock.columns))):
-            names = table.matches(wide[0], *clock.columns)
+        if times.dated and (day := day_template(table.matches(wide[0], *times.columns))):
+            names = table.matches(wide[0], *times.columns)
             problem = f"columns {names[0]!r} to {names[-1]!r} may be sensors or times of day"
             table.ask(problem, remedy=either("channel", (*wide, day)))
         elif len(wide) > 1:
@@ -279,10 +287,10 @@ def _layout(table: SampledTable, clock: Clock) -> tuple[Sequence[str], Sequence[
         table.ask(f"column {joined[0]!r} names totals beside sensors ({listed(totals)})", remedy=helps)
     if len(joined) > 1 and table.values(*joined) > table.values(joined[0]):
         table.ask(f"ids are in {listed(joined)}", {"sensor_column": sensors}, either("sensor_column", joined))
-    templates = said or _guess_readings(table, clock, sensors)
+    templates = said or _guess_readings(table, times, sensors)
     if not templates or any("{sensor}" in one or "(?P<sensor>" in one for one in templates):
         return templates, sensors if said else ()
-    return templates, sensors or _guess_sensors(table, clock, templates)
+    return templates, sensors or _guess_sensors(table, times, templates)
 
 
 def _joined(table: SampledTable, wide: bool, *without: str) -> list[str]:
@@ -299,10 +307,10 @@ def _joined(table: SampledTable, wide: bool, *without: str) -> list[str]:
     return [name for name, sure in shares.items() if sure] or ([] if wide else [*shares])
 
 
-def _said_templates(table: SampledTable, clock: Clock) -> list[str]:
+def _said_templates(table: SampledTable, times: TimeColumns) -> list[str]:
     """Return the templates that the user names by a column, a template or a quantity."""
     templates = list[str]()
-    free = [name for name in table.numbers if name not in clock.columns]
+    free = [name for name in table.numbers if name not in times.columns]
     for name in _channels(table):
         bare = [column for column in table.columns if words.split_unit(column)[0] == name]
         alike = [one for one in free if words.quantity(one, table.unit(one)) == QUANTITIES.get(name.lower(), name)]
@@ -320,9 +328,9 @@ def _said_templates(table: SampledTable, clock: Clock) -> list[str]:
     return templates
 
 
-def _named_by_ids(table: SampledTable, clock: Clock) -> list[str]:
+def _named_by_ids(table: SampledTable, times: TimeColumns) -> list[str]:
     """Return the templates by which at least half the number columns are named after ids."""
-    numbers = [name for name in table.numbers if name not in clock.columns] if table.ids else []
+    numbers = [name for name in table.numbers if name not in times.columns] if table.ids else []
     count = Counter(template_by_ids(name, table.ids) for name in numbers)
     named = {template: times for template, times in count.items() if template}
     return [*named] if 2 * sum(named.values()) >= len(numbers) > 0 else []
@@ -335,24 +343,24 @@ def _fitting(table: SampledTable, templates: Sequence[str]) -> list[str]:
     return [one for one in alike if bare_words(one).lower() in ("", *QUANTITIES)] or alike
 
 
-def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -> list[str]:
+def _guess_readings(table: SampledTable, times: TimeColumns, sensors: Sequence[str]) -> list[str]:
     """Return the template for the readings: the only number, or a guess with a question; [] where absent."""
-    if clock.named:
+    if times.named:
         return ["{time}"]
-    numbers = _numbers(table, clock, sensors)
+    numbers = _numbers(table, times, sensors)
     if not numbers:
         table.ask("no column holds numbers that vary", remedy=f"name it: {Argument('channel', 'NAME')}")
         return []
-    if clock.dated and (day := day_template(numbers)):
+    if times.dated and (day := day_template(numbers)):
         if count_clocks(numbers) < SLOTS[0]:
-            names = table.matches(day, *clock.columns)
+            names = table.matches(day, *times.columns)
             table.ask(f"columns {names[0]!r} to {names[-1]!r} may be times of day", {"channel": day})
         return [day]
     named = [name for name in numbers if words.quantity(bare_words(name)) or words.READING.fullmatch(bare_words(name))]
-    single = len(numbers) > MANY or table.clashes(clock.columns, numbers) <= STRAY
+    single = len(numbers) > MANY or table.clashes(times.columns, numbers) <= STRAY
     if len(numbers) == 1 and (sensors or named or not single):
         return numbers
-    if not sensors and not named and single and not _sensor_like(table, clock.columns):
+    if not sensors and not named and single and not _sensor_like(table, times.columns):
         ends = {words.split_unit(name)[1] for name in numbers}
         template = f"{{sensor}}{ends.pop() if len(ends) == 1 else ''}"
         helps = f"{Argument('channel', template)} if each column is a sensor, else {Argument('channel', 'NAME')}"
@@ -362,9 +370,9 @@ def _guess_readings(table: SampledTable, clock: Clock, sensors: Sequence[str]) -
     return _one_column(table, numbers, repeated_quantities(numbers) or named or numbers)
 
 
-def _numbers(table: SampledTable, clock: Clock, sensors: Sequence[str]) -> list[str]:
+def _numbers(table: SampledTable, times: TimeColumns, sensors: Sequence[str]) -> list[str]:
     """Return the number columns that may be readings."""
-    numbers = [name for name in table.numbers if name and name not in clock.columns and name not in sensors]
+    numbers = [name for name in table.numbers if name and name not in times.columns and name not in sensors]
     numbers = [name for name in numbers if not (sensors and words.LANE.fullmatch(name))]
     return [name for name in numbers if len(numbers) > WIDE or not table.is_beside(name, sensors)]
 
@@ -385,22 +393,22 @@ def _sensor_like(table: SampledTable, without: Collection[str]) -> list[str]:
     return [name for name in rest if words.SENSOR.fullmatch(name) and not table.counts_rows(name)]
 
 
-def _guess_sensors(table: SampledTable, clock: Clock, templates: Sequence[str]) -> Sequence[str]:
+def _guess_sensors(table: SampledTable, times: TimeColumns, templates: Sequence[str]) -> Sequence[str]:
     """Return the columns that may name the sensor in a row, with a question; () for a table with a single sensor."""
-    reads = [name for template in templates for name in table.matches(template, *clock.columns)]
-    named = _sensor_like(table, (*clock.columns, *reads))
-    if clock.columns and table.clashes(clock.columns, reads) <= 2 * STRAY:
+    reads = [name for template in templates for name in table.matches(template, *times.columns)]
+    named = _sensor_like(table, (*times.columns, *reads))
+    if times.columns and table.clashes(times.columns, reads) <= 2 * STRAY:
         if named and "{time}" not in templates:
             helps = (
                 f"{Argument('sensor_column', named[0])}, or {arguments({'drop': tuple(named)})} if there is one sensor"
             )
             table.ask(f"column {named[0]!r} may name the sensors", {"sensor_column": (named[0],)}, helps)
         return named[:1] if "{time}" not in templates else ()
-    free = [name for name in list(table.columns)[:MANY] if name not in (*clock.columns, *reads)]
+    free = [name for name in list(table.columns)[:MANY] if name not in (*times.columns, *reads)]
     free = sorted(free, key=lambda name: name not in named)[: MANY // 4]
-    rows = len(table.head.rows) * (1 if clock.columns else 2)  # with times in names, a row for each sensor
+    rows = len(table.sample.rows) * (1 if times.columns else 2)  # with times in names, a row for each sensor
     for group in _groups(free):
-        if 2 * table.values(*group) <= rows and table.clashes((*clock.columns, *group), reads) <= STRAY:
+        if 2 * table.values(*group) <= rows and table.clashes((*times.columns, *group), reads) <= STRAY:
             sure = group[0] in named and all(name in named or words.PART.fullmatch(name) for name in group)
             problem = f"rows of one time differ in {_differences(table, group)}"
             helps = (
@@ -422,13 +430,13 @@ def _differences(table: SampledTable, names: Sequence[str]) -> str:
     return " and ".join(f"{name!r} ({listed(table.texts(name), 4)})" for name in names)
 
 
-def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> dict[str, str]:
+def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns) -> dict[str, str]:
     """Return the template by feature, with a question where the quantity is unclear."""
     request, features = table.request, dict[str, str]()
     if len(templates) > 1 and request.quantity:
         raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
     for template in templates:
-        names, bare = table.matches(template, *clock.columns), bare_words(template)
+        names, bare = table.matches(template, *times.columns), bare_words(template)
         unit = table.unit(names[0]) if names else ""
         share = (words.parse_unit(unit) or ("",))[0] == "occupancy"
         measured = words.quantity(bare, unit)

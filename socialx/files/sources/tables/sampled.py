@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,44 +28,20 @@ LARGEST = 1e30  # of a number
 PROVED = 10  # rows that show that a number is always the same
 
 
-@dataclass(frozen=True, eq=False)
-class Head:
-    """The rows below the header.
-
-    text: fields in TableSpec that say how the table is written.  units: by column, from a line below the header.
-    """
-
-    names: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    text: Mapping[str, Any] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_head(sample: Sample, decimal: str | None, *, speeds: bool = False) -> tuple[Head, list[Question]]:
-    """Return the rows below the header, and a question where the decimal sign is unclear.
+def below_header(sample: Sample, decimal: str | None, *, speeds: bool = False) -> tuple[Sample, list[Question]]:
+    """Return the sample with the rows below the header, and a question where the decimal sign is unclear.
 
     decimal: the sign as the user says, who may also say that numbers are ``speeds``.
     """
     if sample.kind in ("parquet", "frame"):
-        return Head(sample.names, list(sample.rows)), []
+        return sample, []
     most = 2 * TITLES if len(sample.names) > WIDE else None
-    head, totals = Head(sample.names, list(sample.rows[:most])), list[str]()
-    if sample.kind != "json":
-        lines = [split(line, sample.separator) for line in sample.lines[:most]]
-        head = _below_titles(lines or [sample.names, *sample.rows]) or head
-        totals = _totals(head.rows, [split(line, sample.separator) for line in sample.tail])
-    rows = [cells for cells in head.rows if len(cells) == len(head.names) and cells[0] not in totals and any(cells)]
+    below = _below_titles(sample, sample.lines[:most]) or replace(sample, rows=sample.rows[:most])
+    totals = _totals(below.rows, sample.tail)
+    rows = tuple(row for row in below.rows if len(row) == len(below.names) and row[0] not in totals and any(row))
     signs, unclear = _signs(rows, decimal, speeds)
-    never = {"never": {head.names[0]: EITHER.join(totals)}} if totals else {}
-    return Head(head.names, rows, {**head.text, **signs, **never}, head.units), unclear
-
-
-def split(line: str, separator: str) -> tuple[str, ...]:
-    """Return the cells in a line, () for a cell beyond the limit in the csv module."""
-    try:
-        return tuple(map(str.strip, next(csv.reader([line], delimiter=separator or ","), [])))
-    except csv.Error:
-        return ()
+    never = {"never": {below.names[0]: EITHER.join(totals)}} if totals else {}
+    return replace(below, rows=rows, written={**below.written, **signs, **never}), unclear
 
 
 def is_data(cell: str) -> bool:
@@ -74,8 +49,8 @@ def is_data(cell: str) -> bool:
     return bool(SIGNED.fullmatch(cell) or NUMBER.fullmatch(cell) or MOMENT.fullmatch(cell))
 
 
-def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
-    """Return the rows below the header, above which lines have fewer filled cells; None where unclear."""
+def _below_titles(sample: Sample, lines: Sequence[tuple[str, ...]]) -> Sample | None:
+    """Return the sample below the header, above which ``lines`` have fewer filled cells; None where unclear."""
     filled = [sum(map(bool, cells)) for cells in lines]
     for header, names in enumerate(lines[: TITLES + 1]):
         if filled[header] + (names[:1] == ("",)) < 2 or any(count >= filled[header] for count in filled[:header]):
@@ -88,7 +63,8 @@ def _below_titles(lines: list[tuple[str, ...]]) -> Head | None:
                 continue
             called = ("", *names) if all(len(row) > len(names) for row in right) else names
             units = {name: unit for name, unit in zip(called, between, strict=False) if words.parse_unit(unit)}
-            return Head(called, lines[first:], {"skip": first, "names": called} if between else {"skip": header}, units)
+            written = {"skip": first, "names": called} if between else {"skip": header}
+            return replace(sample, names=called, rows=tuple(lines[first:]), written=written, units=units)
     return None
 
 
@@ -133,7 +109,7 @@ def _two_readings(marked: Sequence[str], sign: str, whole: Sequence[str], speeds
 class SampledTable:
     """The first rows, with the user's words; ids: casefolded keys; opens: questions so far."""
 
-    head: Head
+    sample: Sample
     request: ConvertOptions
     ids: frozenset[str]
     opens: list[Question] = field(default_factory=list)
@@ -146,7 +122,7 @@ class SampledTable:
     def columns(self) -> dict[str, list[str]]:
         """The cells by column, without dropped columns; among equal names the first."""
         by_name: dict[str, list[str]] = {}
-        for name, cells in zip(self.head.names, zip(*self.head.rows, strict=True), strict=False):
+        for name, cells in zip(self.sample.names, zip(*self.sample.rows, strict=True), strict=False):
             if not self.request.drop or not {name, words.split_unit(name)[0]} & {*self.request.drop}:
                 by_name.setdefault(name, ["" if cell in ABSENT else cell for cell in cells])
         return by_name
@@ -154,7 +130,7 @@ class SampledTable:
     @cached_property
     def numbers(self) -> dict[str, np.ndarray]:
         """The numbers by column, for columns with few texts."""
-        decimal, thousands = self.head.text.get("decimal", "."), self.head.text.get("thousands", "")
+        decimal, thousands = self.sample.written.get("decimal", "."), self.sample.written.get("thousands", "")
         read = {}
         for name, cells in self.columns.items():
             filled = [cell for cell in cells if cell]
@@ -190,7 +166,7 @@ class SampledTable:
         """
         readings, count = defaultdict[Any, set[Any]](set), defaultdict[Any, int](int)
         columns = [[self.columns[name] for name in part] for part in (key, reads, only or {})]
-        keys, cells, kinds = (list(zip(*part, strict=True)) or [()] * len(self.head.rows) for part in columns)
+        keys, cells, kinds = (list(zip(*part, strict=True)) or [()] * len(self.sample.rows) for part in columns)
         for one, cell, kind in zip(keys, cells, kinds, strict=True):
             if not only or kind == tuple(only.values()):
                 readings[one].add(cell)
@@ -199,13 +175,13 @@ class SampledTable:
 
     def unit(self, name: str) -> str:
         """Return a column's unit, by the line below the header or by name; "" where absent."""
-        return self.head.units.get(name, "") or words.unit(name)
+        return self.sample.units.get(name, "") or words.unit(name)
 
     def counts_rows(self, name: str) -> bool:
         """Return whether a column numbers the rows: increasing whole numbers."""
         numbers = self.numbers.get(name, np.empty(0))
         steps = np.diff(numbers)
-        whole = len(numbers) == len(self.head.rows) > 1 and bool((numbers % 1 == 0).all() and (steps > 0).all())
+        whole = len(numbers) == len(self.sample.rows) > 1 and bool((numbers % 1 == 0).all() and (steps > 0).all())
         return whole and (bool((steps == 1).all()) or bool(words.ROW_NUMBER.fullmatch(name)))
 
     def is_beside(self, name: str, sensors: Sequence[str] = ()) -> bool:
@@ -216,5 +192,5 @@ class SampledTable:
         dated = (
             words.CALENDAR.fullmatch(name) and (numbers % 1 == 0).all() and 0 <= numbers.min() <= numbers.max() <= 2100
         )
-        same = len(self.head.rows) >= PROVED * count and self.values(*sensors, name) == count
+        same = len(self.sample.rows) >= PROVED * count and self.values(*sensors, name) == count
         return bool(dated or same or self.counts_rows(name) or words.PLACE.fullmatch(name))

@@ -1,4 +1,4 @@
-"""A table's description, and the grid with the readings that a described table holds.
+"""A table's description, and the readings that a described table holds.
 
 T times, N sensors, F features.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from socialx.core.errors import Message, SettingsError
+from socialx.core.errors import SettingsError
 from socialx.files.sources.request import zone_name
 from socialx.files.store.quantities import QUANTITIES, SPEED
 from socialx.settings.file import read_tree
@@ -144,31 +144,7 @@ class TableSpec:
         return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in said)
 
     def _said(self) -> dict[str, Any]:
-        return {
-            one.name: value
-            for one in fields(self)
-            if (value := getattr(self, one.name)) != _default(one) or one.name == "values"
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Readings float32 [T,N,F] at increasing times, seconds int64 [T], NaN where there is none.
-
-    zone: UTC where the times say how far they are from UTC, else the described zone; None if unknown.
-    lanes: lane names by sensor, where lanes are combined.  positions: latitude and longitude by id.
-    missing: a number in ``values`` that stands for no reading too, as it was written.
-    """
-
-    seconds: np.ndarray
-    ids: tuple[str, ...]
-    features: tuple[str, ...]
-    values: np.ndarray
-    zone: str | None = None
-    notes: tuple[Message | str, ...] = ()
-    lanes: tuple[str, ...] | None = None
-    positions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    missing: float | None = None
+        return {name: value for name, value in vars(self).items() if value != getattr(TableSpec, name, {})}
 
 
 @cache
@@ -191,6 +167,9 @@ def check_pattern(form: str) -> frozenset[str]:
         return frozenset(re.compile(form).groupindex)
     except re.error as error:
         raise SettingsError("", f"{shown} is wrong ({error})", EXAMPLE) from None
+
+
+UNSAID = TableSpec({"flow": "-"}, ("-",))  # of a table of which only the way of writing is asked
 
 
 def read_name(form: str, name: str) -> tuple[str, str, str] | None:
@@ -256,9 +235,3 @@ def _checked(where: object, one: Field[Any], value: Any) -> Any:
             return tuple(map(str, several)) if kind == "tuple" else str(value)
         wants = "a text, in quotes if it looks like a number"
     raise SettingsError(where, f"{one.name} is {str(value)[:40]!a}", f"write {wants}")
-
-
-def _default(one: Field[Any]) -> Any:
-    if one.default_factory is not MISSING:
-        return one.default_factory()
-    return None if one.default is MISSING else one.default

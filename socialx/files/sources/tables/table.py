@@ -1,4 +1,4 @@
-"""Read described tables as a grid with readings.
+"""Read the readings in described tables.
 
 T times, N sensors, M sensors with a lane each, F features; t rows in a piece, K labels: what a column's name says.
 """
@@ -15,12 +15,14 @@ import numpy as np
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
 from socialx.data.calendar import DAY_S, shifts
+from socialx.files.sources.contents import LARGE_BYTES, Contents, check_memory
+from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.resample import grouped_means
-from socialx.files.sources.tables.cells import Rows, Source, Table, as_texts, distinct, open_tables
+from socialx.files.sources.tables.cells import Rows, Source, Table, as_number, as_texts, distinct, open_tables
 from socialx.files.sources.tables.clock_changes import in_utc, repeated_hour
-from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, Grid, TableSpec, read_name
-from socialx.files.store.ids import renamed_copies
-from socialx.files.store.layout import impossible
+from socialx.files.sources.tables.spec import EITHER, EXCEL, SECONDS, TableSpec, read_name
+from socialx.files.store.ids import match_key, renamed_copies
+from socialx.files.store.layout import Block, impossible
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.time_axis import as_text
 
@@ -30,12 +32,13 @@ MIDNIGHT = re.compile(r"[T ]00:00:00(\.0+)?$")  # of a date that was kept as a t
 DATED = r"\d{4}[-/.]?\d{1,2}[-/.]?\d{1,2}(?:[T ].*)?"
 OFFSET = r":\d\d(?:[.,]\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 EXCEL_1970, LATEST_S = 25569, 1 << 32  # days from 1900 to 1970; seconds up to the year 2106
-SMALL = 1 << 28  # bytes that need no look at the memory
+NEEDS, BY_MONTH = "the table needs about", "convert it by month, then append the others"
 MOST_ALIKE, PROVED = 2, 20  # lanes of which one may be half of the sum; rows that prove that one is a sum
 STEPS_S = (600, 300, 240, 180, 120, 60, 30, 20, 10)
 COMBINED_BYTES = 1 << 26  # of lanes at once
 FEW = 4  # more than one of so many rows that go back are rows in any order
 COLUMNS = 300  # that are looked at for what tells two rows apart
+NOT_STORED = re.compile(r"[\s/]+")  # in ids of sensors
 ENDING = re.compile(r"\.(csv|txt|gz|tsv|json|jsonl|parquet|xlsx)$", re.IGNORECASE)
 Words = tuple[list[str], np.ndarray]  # distinct texts, and for each row the number of its text, int64 [t]
 
@@ -66,25 +69,25 @@ class _Part:
     rows: np.ndarray
 
 
-def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
-    """Return the readings in files, frames or Arrow tables, which ``spec`` describes.
+def read(sources: Source | Sequence[Source], spec: TableSpec) -> Contents:
+    """Return the readings in files, frames or Arrow tables, which ``spec`` describes, as one block.
 
     Raises SocialxError for a cell, a time or a row that is not as described, with its line and column; SettingsError
     for a column that is not there.
     """
     sources = sources if isinstance(sources, list | tuple) else [sources]
-    reader, parts, left_out, held, looked = _Reader(spec), list[_Part](), dict[str, None](), 0, SMALL
+    reader, parts, left_out, held, looked = _Reader(spec), list[_Part](), dict[str, None](), 0, LARGE_BYTES
     where: object = ""
     for table, roles in _described(sources, spec):
         where, left_out = where or table.where, left_out | dict.fromkeys(roles.left_out)
         size = 9 if len(roles.labels) > 1 else 22  # bytes of a reading with its part of the grid
-        _check_memory(table.where, (table.rows or 0) * roles.places.size * size + 2 * held)
+        check_memory(table.where, (table.rows or 0) * roles.places.size * size + 2 * held, NEEDS, BY_MONTH)
         for rows in table.walk([*roles.texts.values()], roles.numbers):
             part = reader.part(rows, roles, table.where)
             parts += [part] if len(part.rows) else []
             held += part.values.nbytes
             if held > looked:  # of a packed file, whose size tells nothing
-                _check_memory(table.where, 2 * held)
+                check_memory(table.where, 2 * held, NEEDS, BY_MONTH)
                 looked = 2 * held
     if not parts:
         raise SocialxError(where, "no row is left", "check which rows the description keeps")
@@ -103,10 +106,24 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
     if len(ids) < len(keys):
         values, told, lanes = _combined(values, keys, ids, spec, where)
         notes += told
-    single = len(spec.features) == 1 and lanes is None
-    missing = next(iter(spec.codes(spec.features[0])), None) if single else None
-    values = np.ascontiguousarray(values[..., : len(spec.features)])
-    return Grid(axis, ids, spec.features, values, zone, tuple(notes), lanes, reader.positions, missing)
+    blocks = [Block(axis, np.ascontiguousarray(values[..., : len(spec.features)]))]
+    feature, *others = spec.features
+    return Contents(
+        ids,
+        len(ids),
+        (block for block in blocks),
+        {name: spec.units.get(name) for name in spec.features},
+        locations={match_key(vdid): Location(vdid, *degrees) for vdid, degrees in reader.positions.items()} or None,
+        notes=tuple(notes),
+        times=axis,
+        timezone=zone,
+        zone=spec.zone or None,
+        droppable=not spec.sensor,
+        lanes=lanes,
+        table=spec.as_json(),
+        stored=lambda vdid: NOT_STORED.sub("_", vdid),
+        missing=None if others else next(iter(spec.codes(feature)), None),
+    )
 
 
 def fits(spec: TableSpec, names: Sequence[str]) -> bool:
@@ -177,17 +194,6 @@ def _labels(
                 raise SettingsError(where, f"two columns are called {name[:60]!a}", "rename one of them")
             columns[label] = column
     return columns
-
-
-def _check_memory(where: object, need: float) -> None:
-    """Raise SocialxError where the readings need more bytes than are free."""
-    if need > SMALL:
-        from socialx.core.environment import free_memory  # imports torch, which few tables need
-
-        free = free_memory()
-        if free is not None and need > free:
-            problem = f"the table needs about {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-            raise SocialxError(where, problem, "convert it by month, then append the others")
 
 
 # One piece.
@@ -344,10 +350,7 @@ def _mask(values: np.ndarray, spec: TableSpec) -> None:
 
 def _number(text: str) -> float:
     """Return the number that a text says, NaN for none and for one that is too large for a time."""
-    try:
-        number = float("nan" if "_" in text else text)
-    except ValueError:
-        return np.nan
+    number = as_number(text)
     return number if abs(number) < LATEST_S else np.nan
 
 

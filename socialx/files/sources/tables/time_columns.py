@@ -9,9 +9,10 @@ from itertools import permutations
 
 import numpy as np
 
+from socialx.data.calendar import DAY_S
 from socialx.files.sources.tables import words
 from socialx.files.sources.tables.cells import NUMBER
-from socialx.files.sources.tables.spec import EXCEL, TableSpec
+from socialx.files.sources.tables.spec import EXCEL, UNSAID
 from socialx.files.sources.tables.table import parse_times
 
 DATE = r"[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2})"
@@ -27,12 +28,12 @@ LATE = re.compile(r"(?:.*[ T])?24(?::00)?(?::00)?")  # the end of a day
 MIDNIGHT = re.compile(r"(?:.*[ T])?0{1,2}(?::00)?(?::00)?(?:\.0+)?Z?")
 UNTIL = ("/", " - ", " \N{EN DASH} ", "\N{EN DASH}", " to ", " bis ", "~", "-")  # before the end of an interval
 STRAYS = 5  # cells of a column of times
-HOUR_S, DAY_S = 3600, 86_400
+HOUR_S = 3600
 MANY, FEW_HOURS = 60, 19  # columns of which pairs are tried; integers that are not called hours
 
 
 @dataclass(frozen=True)
-class Clock:
+class TimeColumns:
     """Time columns.
 
     forms: in which all texts are times, the likeliest first.  until: the text before an interval's end.  shift_s: from
@@ -51,9 +52,9 @@ class Clock:
     named: bool = False
 
 
-def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Clock]:
+def find_time_columns(cells: Mapping[str, Sequence[str]], form: str = "") -> list[TimeColumns]:
     """Return the ways to read times from text columns, the likeliest first; [] for none. form: as the user says."""
-    moments, days, clocks, hours = list[Clock](), list[Clock](), list[str](), list[str]()
+    moments, days, clocks, hours = list[TimeColumns](), list[TimeColumns](), list[str](), list[str]()
     for name, texts in cells.items():
         distinct = [*dict.fromkeys(texts)]
         if not all(distinct):
@@ -62,7 +63,7 @@ def find_clocks(cells: Mapping[str, Sequence[str]], form: str = "") -> list[Cloc
         if forms := _fitting([form] if form else [*_forms(name, begins[0])], begins):
             midnight = all(map(MIDNIGHT.fullmatch, begins)) and len(distinct) < len(texts)
             dated = midnight or not (re.search("%[HI]|s|excel", forms[0]) or (not forms[0] and len(begins[0]) > 10))
-            (days if dated else moments).append(Clock((name,), forms, until, _shift(begins), dated))
+            (days if dated else moments).append(TimeColumns((name,), forms, until, _shift(begins), dated))
         elif all(map(ONLY_TIME.fullmatch, begins)):
             clocks.append(name)
         elif all(map(ONLY_HOUR.fullmatch, distinct)):
@@ -85,17 +86,17 @@ def _parts(cells: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {part: names[0] for part, names in called.items() if len(names) == 1}
 
 
-def _in_parts(cells: Mapping[str, Sequence[str]]) -> list[Clock]:
+def _in_parts(cells: Mapping[str, Sequence[str]]) -> list[TimeColumns]:
     """Return the clock for columns with years, months, days and hours, perhaps minutes; [] for different columns."""
     parts = _parts(cells)
     if not {"%Y", "%m", "%d", "%H"} <= {*parts}:
         return []
     texts = [*dict.fromkeys(map(" ".join, zip(*(cells[name] for name in parts.values()), strict=True)))]
     forms = _fitting([" ".join(parts)], texts)
-    return [Clock(tuple(parts.values()), forms, shift_s=_shift(cells[parts["%H"]]))] if forms else []
+    return [TimeColumns(tuple(parts.values()), forms, shift_s=_shift(cells[parts["%H"]]))] if forms else []
 
 
-def _with_minutes(clock: Clock, cells: Mapping[str, Sequence[str]]) -> Clock:
+def _with_minutes(clock: TimeColumns, cells: Mapping[str, Sequence[str]]) -> TimeColumns:
     """Return the clock for days and hours, with a column for minutes if the table has such a column."""
     minute = _parts(cells).get("%M")
     if minute is None or not all(form.endswith("%H") for form in clock.forms):
@@ -109,7 +110,7 @@ def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
     """
     begin = next((text for text in texts if text), "")
     for one in [form] if form else _forms("time", begin):
-        kept, spec = list(texts), TableSpec({"flow": "-"}, ("-",), form=one)
+        kept, spec = list(texts), replace(UNSAID, form=one)
         for _ in range(min(STRAYS, len(texts) // 10) + 1):
             if (wrong := parse_times(kept, spec)[2]) is None:
                 return kept
@@ -117,7 +118,7 @@ def without_strays(texts: Sequence[str], form: str = "") -> list[str]:
     return list(texts)
 
 
-def _begins(ways: list[Clock]) -> list[Clock]:
+def _begins(ways: list[TimeColumns]) -> list[TimeColumns]:
     """Return the ways without interval ends and writing times, if any remain, else all."""
     return [way for way in ways if not any(map(words.LATER.fullmatch, way.columns))] or ways
 
@@ -176,14 +177,14 @@ def _fitting(forms: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
         size = len(np.datetime64(0, "s").item().strftime(form)) if re.search("%[YymdHM]%[ymdHMS]", form) else 0
         if size and not all(size - form.endswith(" %H") <= len(text) <= size for text in texts):
             continue  # adjacent digits are complete, but for an hour behind them
-        seconds, _, wrong = parse_times(texts, TableSpec({"flow": "-"}, ("-",), form=form))
+        seconds, _, wrong = parse_times(texts, replace(UNSAID, form=form))
         serial = form != EXCEL or ((np.diff(seconds) > 0).all() and (seconds % DAY_S).any() and seconds[0] > DAY_S)
         if wrong is None and serial:
             spans[form] = int(np.ptp(seconds))
     return tuple(sorted(spans, key=lambda form: spans[form]))
 
 
-def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: bool) -> Clock | None:
+def _joined(day: TimeColumns, name: str, cells: Mapping[str, Sequence[str]], *, sure: bool) -> TimeColumns | None:
     """Return the clock for days with a column for clocks or hours; None where an interval's end is like a date."""
     begins, until = _without_ends([*dict.fromkeys(cells[name])])
     clock, first, forms = _clock_form(begins[0]), cells[day.columns[0]][0], list[str]()
@@ -196,10 +197,10 @@ def _joined(day: Clock, name: str, cells: Mapping[str, Sequence[str]], *, sure: 
         forms.append("" if iso else f"{form or '%Y-%m-%d'} {clock}")
     if until.strip() == "-" and "-" in first:
         return None
-    return Clock((*day.columns, name), tuple(forms), until, _shift(begins), sure=sure)
+    return TimeColumns((*day.columns, name), tuple(forms), until, _shift(begins), sure=sure)
 
 
-def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
+def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[TimeColumns]:
     """Yield the columns whose cells, joined by a space, have the user's form: first columns called day and hour."""
     digits = [name for name in list(cells)[:MANY] if any(letter.isdecimal() for letter in cells[name][0][:20])]
     pairs = [*permutations(digits, 2)]
@@ -208,11 +209,11 @@ def _pairs(cells: Mapping[str, Sequence[str]], form: str) -> Iterator[Clock]:
     for pair in [*whole, *(named or pairs)]:
         texts = [*dict.fromkeys(" ".join(texts) for texts in zip(*(cells[name] for name in pair), strict=True))]
         if _fitting([form], texts[:1]) and _fitting([form], texts):
-            yield Clock(pair, (form,), shift_s=_shift(texts))
+            yield TimeColumns(pair, (form,), shift_s=_shift(texts))
 
 
-def clock_in_names(names: Sequence[str]) -> Clock | None:
+def times_in_names(names: Sequence[str]) -> TimeColumns | None:
     """Return the clock for a table whose columns are called by times; None for a different table."""
     moments = [name for name in names if MOMENT.fullmatch(name)]
     forms = _fitting([*_forms("time", moments[0])], moments) if len(moments) > 2 else ()
-    return Clock(forms=forms, named=True) if forms else None
+    return TimeColumns(forms=forms, named=True) if forms else None
