@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +17,16 @@ from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
-from socialx.data.geo import self_neighbours
 from socialx.data.loaders import Loading
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.dataset import Dataset, open_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
-from socialx.model.pooling import Geometry, Social
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.conflicts import idle_settings, refuse_conflicts
-from socialx.settings.kinds import POOLINGS, CustomModel, find_model
-from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
+from socialx.settings.kinds import CustomModel, find_model
+from socialx.settings.schema import ModelSettings, PoolingSettings, Settings
 
 
 @dataclass(frozen=True)
@@ -92,44 +89,44 @@ def build(
         )
     elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=train_climatology_days)
-    roads = None if "pooling.distances" in idle_settings(settings) else settings.pooling.distances
-    graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
+    pooling = pooling_in_effect(settings)
+    graph = pooling.neighbours, pooling.max_distance_km, pooling.distances, pooling.require_locations
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
     longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
-    network = replace(network, **longer)
-    kind, pooling = find_model(settings.model.kind), POOLINGS[settings.pooling.kind]
+    model = build_model(settings, replace(network, **longer))
+    checksum = data.checksum  # reads the whole file
+    free_flow = latest_free_flow(data)[1].tolist()
+    seed = settings.trainer.seed
+    protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, seed, pooling.distances)
+    return Experiment(settings, precision, data, model, protocol)
+
+
+def build_model(settings: Settings, network: DataSpec) -> nn.Module:
+    """Build the model for a network, with fresh weights drawn from ``trainer.seed``.
+
+    Raises SettingsError for sizes that do not go together.
+    """
+    kind = find_model(settings.model.kind)
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
-    reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
-    arguments: dict[str, Any] = {name: getattr(settings.model, name) for name in reads}
-    if kind.social:
-        arguments["heads"] = HEADS
-    if kind.social and pooling.path is not None:
-        social = settings.pooling
-        geometry = partial(
-            Geometry,
-            HEADS,
-            self_neighbours(network.sensors) if social.kind == "self_only" else network.neighbours,
-            gate_radius_km=social.gate_radius_km,
-            learnable=social.learnable_radius,
-            positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
-            mask_mode=social.mask_mode,
-            adaptive_adjacency_rank=0
-            if "pooling.adaptive_adjacency_rank" in idle_settings(settings)
-            else social.adaptive_adjacency_rank,
-        )
-        arguments["social"] = Social(pooling.load(), geometry, LAYERS)
     try:
-        model = model_class(network, **arguments)
+        if kind.social:
+            return model_class(network, settings.model, pooling_in_effect(settings))
+        reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
+        model: nn.Module = model_class(network, **{name: getattr(settings.model, name) for name in reads})
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
         raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
     if isinstance(kind, CustomModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
-    checksum = data.checksum  # reads the whole file
-    free_flow = latest_free_flow(data)[1].tolist()
-    protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
-    return Experiment(settings, precision, data, model, protocol)
+    return model
+
+
+def pooling_in_effect(settings: Settings) -> PoolingSettings:
+    """Return the section ``pooling`` with what has no effect on the model switched off."""
+    off = {"distances": None, "use_positional": False, "adaptive_adjacency_rank": 0}
+    idle = idle_settings(settings)
+    return settings.pooling.model_copy(update={name: value for name, value in off.items() if f"pooling.{name}" in idle})
 
 
 def _prepare_device(settings: Settings) -> Precision:

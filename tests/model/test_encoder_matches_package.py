@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import encode
 from socialx.model.xlstm.weights import stack_weights, xlstm
 from tests.commands import python
@@ -192,21 +191,16 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     ("wrong", "message"),
     [
         ({"width": 30}, "not divisible by 4 heads: try width 32"),
-        ({"width": 4}, "at least 2"),
+        ({"width": 8, "heads": 8}, "at least 2"),
         ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
         ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
-        ({"backend": "quick"}, "choose one of auto, fused, reference"),
-        ({"encoder_batch": 0}, "encoder_batch 0"),
-        ({"blocks": 0, "slstm_at": []}, "at least 1"),
         ({"width": 96, "heads": 32}, "multiples of 4"),
-        ({"dropout": 1.5}, "dropout"),
     ],
     ids=str,
 )
 def test_bad_arguments_are_named(wrong: dict[str, Any], message: str) -> None:
-    arguments = {"width": 32, "blocks": 2, "slstm_at": [1], "heads": 4, "lookback": LOOKBACK, **wrong}
     with pytest.raises(ValueError, match=message):
-        SharedEncoder(**arguments)
+        make(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -226,5 +220,6 @@ def test_imports_where_a_gpu_is_seen_and_no_cuda_toolkit_is_installed() -> None:
         "extension.CUDA_HOME = None\n"
         "from socialx.model.xlstm.encoder import SharedEncoder\n"
         "assert extension.CUDA_HOME is None\n"
-        "SharedEncoder(32, 1, [0], 4, 12)\n"
+        "from socialx.settings.schema import ModelSettings\n"
+        "SharedEncoder(ModelSettings(width=32), 12)\n"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,11 @@ from socialx.data.scaler import DataSpec
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
-from socialx.model.pooling import Geometry, Social
-from socialx.settings.kinds import MODELS, POOLINGS
+from socialx.model.forecaster import Forecaster
+from socialx.settings.kinds import MODELS
+from socialx.settings.schema import PoolingSettings
 from socialx.tasks.export_formats import as_onnx
-from tests.networks import KINDS, MOMENTS, network, positions, speeds
+from tests.networks import KINDS, MOMENTS, network, positions, small_model, speeds
 
 NAN = torch.nan
 
@@ -158,18 +158,14 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     """A small model of four lookback steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
     of = DataSpec(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
-    arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
+    sizes = {"width": 8, "blocks": 2, "dropout": 0.1}
     if kind == "social":
-        layers = Social(
-            POOLINGS[pooling].load(),
-            partial(Geometry, 2, nearest_neighbours(positions(sensors), 3), adaptive_adjacency_rank=2),
-            layers=1,
-        )
-        arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
-        arguments |= {"patch": patch}
-    model = MODELS[kind].load()(
-        of, **{k: v for k, v in arguments.items() if kind == "social" or k in MODELS[kind].reads}
-    )
+        near = nearest_neighbours(positions(sensors), 3)
+        settings = small_model(**sizes, climatology=True, encoder=encoder, patch=patch)
+        pools = PoolingSettings(kind=pooling, adaptive_adjacency_rank=2)
+        model: nn.Module = Forecaster(replace(of, find_neighbours=lambda: near), settings, pools)
+    else:
+        model = MODELS[kind].load()(of, **{name: sizes[name] for name in MODELS[kind].reads or ()})
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

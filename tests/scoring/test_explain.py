@@ -25,6 +25,7 @@ from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, mae_values
 from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import run_metrics
+from socialx.settings.schema import PoolingSettings
 from socialx.tasks.evaluate import evaluate as evaluate_runs
 from socialx.tasks.explain import explain
 from tests.commands import refused, small_run, socialx, works
@@ -165,7 +166,7 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
 
 def test_a_sensor_without_neighbours_has_no_distance() -> None:
     alone = geo.nearest_neighbours(np.full((2, 2), np.nan), None)
-    layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
+    layer = SocialLayer(8, DotAttention(8, Geometry(alone, PoolingSettings(adaptive_adjacency_rank=0), 2)), 0.0)
     running = RunningWeights(layer.pooling)
     with torch.no_grad():
         running.update(torch.randn(3, 2, 8))

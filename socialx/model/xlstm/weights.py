@@ -6,7 +6,7 @@ per small mLSTM projection (4), U inner feed-forward width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,7 @@ import torch.utils.cpp_extension
 from torch import Tensor, nn
 
 from socialx.core.precision import factor
+from socialx.settings.schema import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,7 @@ def stack_weights(stack: nn.Module) -> StackWeights:
     return StackWeights(tuple(blocks), None if isinstance(last, nn.Identity) else _norm(last))
 
 
-def build_stack(
-    width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int, dropout: float
-) -> nn.Module:
+def build_stack(model: ModelSettings, lookback: int, heads: int) -> nn.Module:
     """Build an ``xlstm.xLSTMBlockStack``: mLSTM blocks, and sLSTM blocks with a gated feed-forward at slstm_at."""
     slstm = xlstm.sLSTMBlockConfig(
         slstm=xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=heads, conv1d_kernel_size=4),
@@ -129,10 +128,10 @@ def build_stack(
             mlstm_block=mlstm,
             slstm_block=slstm,
             context_length=lookback,  # a longer one rebuilds the package's causal mask every forward
-            num_blocks=blocks,
-            embedding_dim=width,
-            dropout=dropout,
-            slstm_at=sorted(set(slstm_at)),
+            num_blocks=model.blocks,
+            embedding_dim=model.width,
+            dropout=model.dropout,
+            slstm_at=sorted(set(model.slstm_at)),
         )
     )
 
