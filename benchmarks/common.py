@@ -21,11 +21,10 @@ import socialx
 from socialx.cli.progress_bars import Show
 from socialx.core.environment import cpu_field
 from socialx.dataset import Dataset, open_dataset
-from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
 from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
-from socialx.settings.schema import Settings
+from socialx.settings.schema import DataSettings, LoaderSettings, Settings
 from socialx.training.loop import TrainState
 
 RESULTS = Path(__file__).parent / "results"
@@ -145,9 +144,7 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
-    file_holidays = holidays and load_holidays(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=file_holidays, **names)
+    return open_dataset(DataSettings(path=path, holidays=holidays), LoaderSettings(), torch.device("cpu"))
 
 
 def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:

@@ -14,7 +14,7 @@ from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
 from socialx.data.scaler import DataSpec, MeanStd
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster
@@ -22,7 +22,7 @@ from socialx.model.pooling import Geometry, SocialPooling
 from socialx.scoring.metrics import HorizonScores, RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.kinds import POOLINGS
-from socialx.settings.schema import ModelSettings, PoolingSettings
+from socialx.settings.schema import DataSettings, ModelSettings, PoolingSettings
 from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -47,7 +47,7 @@ def loader(
 ) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
-    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **options))
 
 
@@ -66,7 +66,7 @@ def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
 
 def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, lookback: int = 12, horizon: int = 12) -> Series:
     """One feature, every five minutes."""
-    return Series(Arrays(values[..., None], valid[..., None], seconds), lookback, horizon, CPU)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), WindowLayout(lookback, horizon), CPU)
 
 
 def network(
@@ -89,7 +89,7 @@ def features(
     values = np.stack([part[0] for part in one], axis=-1) * unit + zero
     valid = np.stack([part[1] for part in one], axis=-1)
     moments = [MeanStd(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
-    made = Series(Arrays(values, valid, one[0][2]), 12, 12, CPU, inputs, targets)
+    made = Series(Arrays(values, valid, one[0][2]), WindowLayout(12, 12, tuple(inputs), tuple(targets)), CPU)
     starts = torch.arange(0, 7 * batch_size, 7)
     read, forecast = ([moments[i] for i in chosen] for chosen in (inputs, targets))
     return TrainingBatch(made.window(starts), made.target(starts)), network(sensors, read, forecast)

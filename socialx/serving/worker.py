@@ -51,7 +51,8 @@ class Issue:
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """Return the model output float32 [1,P,N,G] as a forecast by a run, with intervals if ``band`` is given."""
         context, batch = self.context, self.batch
-        inputs = context.count_valid(batch), context.has_reported(batch), *context.excerpt(self.time, context.lookback)
+        excerpt = context.excerpt(self.time, context.layout.lookback)
+        inputs = context.count_valid(batch), context.has_reported(batch), *excerpt
         forecast = as_forecast(self.experiment, run, self.time, values, *inputs)
         return forecast if band is None else band.add_bounds(forecast, values)
 

@@ -5,7 +5,6 @@ Only higher layers see settings, and only lower layers build models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,10 +16,8 @@ from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
-from socialx.data.loaders import Loading
-from socialx.data.scaler import DataSpec, MeanStd
-from socialx.dataset import Dataset, open_dataset
-from socialx.files.sources.holidays import load_holidays
+from socialx.data.scaler import DataSpec
+from socialx.dataset import FRESH, Dataset, Fit, open_dataset
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
@@ -44,55 +41,29 @@ class Experiment:
     past: Past | None = None
 
 
-def build(
-    settings: Settings,
-    data: Dataset | None = None,
-    *,
-    split: bool = True,
-    moments: Mapping[str, MeanStd] | None = None,
-    sensors: tuple[str, ...] | None = None,
-    finer: int = 1,
-    holidays: str | None = None,
-    units: Mapping[str, str] | None = None,
-) -> Experiment:
+def build(settings: Settings, data: Dataset | None = None, *, split: bool = True, fit: Fit = FRESH) -> Experiment:
     """Open the data, unless ``data`` is given, and build the model for the data.
 
-    split: whether to cut the file into train, validation and test.  moments: the scaler of a trained run, in place of a
-    scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
-    holidays: the holiday list, where the path differs from the settings.  units: see ``open_dataset``.
+    split: whether to cut the file into train, validation and test.  fit: what a trained run fixes.
 
     Raises SettingsError for settings that conflict, and SocialxError for an unsuitable file.
     """
-    refuse_conflicts(settings, finer)
+    refuse_conflicts(settings, fit.finer)
     precision = _prepare_device(settings)
-    device = precision.device
-    train_climatology_days = choose_climatology_days(settings)
+    days = choose_climatology_days(settings)
     if data is None:
-        if settings.data.path is None:
+        section = settings.data
+        if section.path is None:
             remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
             raise SettingsError("", "a data file is needed", remedy)
-        data = open_dataset(
-            settings.data.path,
-            targets=settings.data.targets,
-            inputs=settings.data.inputs,
-            lookback=settings.data.lookback,
-            horizon=settings.data.horizon,
-            device=device,
-            split_method=settings.data.split_method if split else None,
-            days=settings.data.days if split else None,
-            moments=moments,
-            sensors=sensors,
-            loading=make_loading(settings),
-            train_climatology_days=train_climatology_days,
-            holidays=load_holidays(holidays or settings.data.holidays) if settings.data.holidays else None,
-            units=units,
-        )
-    elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
-        data = replace(data, train_climatology_days=train_climatology_days)
+        section = section if split else section.model_copy(update={"days": None})
+        data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
+    elif days and not data.train_climatology_days:  # the model was built without a climatology
+        data = replace(data, train_climatology_days=days)
     pooling = pooling_in_effect(settings)
     graph = pooling.neighbours, pooling.max_distance_km, pooling.distances, pooling.require_locations
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
-    longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
+    longer = {name: fit.finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
     model = build_model(settings, replace(network, **longer))
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
@@ -161,14 +132,3 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
         raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
-
-
-def make_loading(settings: Settings) -> Loading:
-    """Return the loader settings as plain numbers."""
-    return Loading(
-        mode=settings.loader.mode,
-        shard_bytes=None if settings.loader.shard_gb is None else int(settings.loader.shard_gb * (1 << 30)),
-        workers=settings.loader.num_workers,
-        prefetch=settings.loader.prefetch_factor,
-        pin_memory=settings.loader.pin_memory,
-    )

@@ -191,7 +191,7 @@ def export_model(experiment: Experiment) -> ExportModel:
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    stats = data.shared_climatology.today() if data.train_climatology_days else None
+    stats = data.climatology.shared.today() if data.train_climatology_days else None
     file_days = data.calendar.day(data.store.seconds)
     days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:

@@ -20,6 +20,7 @@ from socialx.core.help import Help, with_help
 from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.progress import Callback, Start, emit, note, work
 from socialx.data.loaders import Loader
+from socialx.dataset import Fit
 from socialx.files.sources.holidays import holiday_file
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
@@ -181,7 +182,7 @@ def plan_new(loaded: Config, overwrite: bool) -> Plan:
 
 def plan_fine_tuning(start: TrainedRun, loaded: Config, overwrite: bool) -> Plan:
     """Plan a training from the weights and scaler of a run, in a new folder."""
-    experiment = build(loaded.settings, moments=start.protocol.scaler)
+    experiment = build(loaded.settings, fit=Fit(start.protocol.scaler))
     return Plan(load_start_weights(start, experiment), loaded.origin, overwrite=overwrite)
 
 
@@ -190,7 +191,8 @@ def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
     loaded.note_unread()
     settings, trained = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    experiment = build(settings, moments=trained.scaler if settings.trainer.init_from else None, holidays=holidays)
+    fit = Fit(trained.scaler if settings.trainer.init_from else None, holidays=holidays)
+    experiment = build(settings, fit=fit)
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
@@ -219,13 +221,13 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         data, old, effective = experiment.data, plan.old, experiment.settings
         trainer, precision = effective.trainer, experiment.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
-        shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
+        shard = group.broadcast_object(data.loaders.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
             networks = [experiment, *load_extra_networks(experiment)]
             loader, validation = make_loaders(networks, group, shard)
             seen = () if old else find_seen_rows(networks)
             holidays = holiday_file(effective.data.holidays)
-            climatology = data.shared_climatology.today() if data.train_climatology_days and not old else None
+            climatology = data.climatology.shared.today() if data.train_climatology_days and not old else None
             learner = make_learner(experiment, len(loader), group)
             run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes=group.is_rank_zero))
             stack.enter_context(log_epochs_to(trainer.loggers if run.writes else (), run.path, flat(effective)))
@@ -279,7 +281,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
-        other = build(settings, moments=experiment.data.moments, units=units)
+        other = build(settings, fit=Fit(experiment.data.moments, units=units))
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )

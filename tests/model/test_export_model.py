@@ -21,7 +21,7 @@ from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import DailyStats, OneDay, RollingClimatology
 from socialx.data.geo import nearest_neighbours
 from socialx.data.scaler import DataSpec
-from socialx.data.series import ContextReader
+from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
 from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
 from socialx.model.forecaster import Forecaster
@@ -57,7 +57,7 @@ def context(sensors: int = 5) -> tuple[ContextReader, np.ndarray]:
     values, valid, seconds = speeds(200, sensors, missing=0.3)
     valid[100:, 1] = valid[:, 2] = False
     values[~valid] = 0
-    return ContextReader(Arrays(values[..., None], valid[..., None], seconds), 12, 12, (0,), (0,)), seconds[
+    return ContextReader(Arrays(values[..., None], valid[..., None], seconds), WindowLayout(12, 12)), seconds[
         [40, 90, 120, 121, 199]
     ]
 
@@ -93,7 +93,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         rows = np.zeros((len(later), 5, 1), np.float32)
         rows[: len(seconds)] = values[..., None]
         whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, calendar)
-        found = ContextReader(whole, 12, 12, (0,), (0,), rolling=RollingClimatology(whole))
+        found = ContextReader(whole, WindowLayout(12, 12), rolling=RollingClimatology(whole))
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.inputs, batch.last_observed, torch.tensor([issued]))
         torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)

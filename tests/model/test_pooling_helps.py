@@ -12,7 +12,7 @@ from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.windows import split_windows
 from socialx.model.forecaster import Forecaster
 from socialx.scoring.references import NaiveLast
-from socialx.settings.schema import PoolingSettings
+from socialx.settings.schema import DataSettings, PoolingSettings
 from socialx.training.learner import Learner
 from tests.networks import CPU, MONDAY, network, scores_of, series, small_model
 
@@ -32,7 +32,7 @@ def road(rows: int = 1500) -> np.ndarray:
 def loaders() -> dict[str, DeviceLoader]:
     values = road()
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
-    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     made = series(values, np.ones_like(values, dtype=bool), seconds)
     return {
         part: DeviceLoader(made, WindowOrder(windows.split(part), 32, part == "train")) for part in ("train", "test")

@@ -15,7 +15,7 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
@@ -52,7 +52,7 @@ def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: flo
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
-    made = Series(Arrays(values, valid, seconds, step_minutes), lookback, horizon, CPU, (0, 1), (1, 0))
+    made = Series(Arrays(values, valid, seconds, step_minutes), WindowLayout(lookback, horizon, (0, 1), (1, 0)), CPU)
     free_flow = torch.tensor([[60.0, 9.0], [40.0, 9.0], [80.0, 9.0]])
     running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU, free_flow)
     starts = rng.integers(0, rows - 7, (3, 40))
