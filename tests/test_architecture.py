@@ -25,7 +25,7 @@ OWNERS = {
     "pyarrow": {"forecast.", "files."},
     "sqlite3": {"files.sources.queries"},
     "yaml": {"settings.file"},
-    "xlstm": {"model.xlstm.weights"},
+    "xlstm": {"model.xlstm.package"},
     "safetensors": {"tasks.export_formats", "core.sealed_tensors"},
     "pynvml": {"training.gpu_usage"},
     "matplotlib": {"drawing.", "inspection.", "scoring.", "forecast.", "profiling.", "tasks.report."},

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.xlstm.exact import encode
-from socialx.model.xlstm.weights import stack_weights, xlstm
+from socialx.model.xlstm.package import xlstm
 from tests.commands import python
 from tests.encoders import LOOKBACK, gradients, make, relative, sequences, worst
 
@@ -75,30 +75,14 @@ def _small_stack(**options: Any) -> Any:
     return stack
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"slstm_taps": 0},
-        {"slstm_taps": 2, "mlstm_taps": 3},
-        {"ffn": False},
-        {"group_norm_weight": False},
-        {"add_post_blocks_norm": False},
-    ],
-    ids=str,
-)
 @pytest.mark.parametrize("last_only", [True, False])
-def test_other_stacks_of_the_package(options: dict[str, Any], last_only: bool) -> None:
-    stack = _small_stack(**options)
+def test_other_numbers_of_taps(last_only: bool) -> None:
+    stack = _small_stack(slstm_taps=2, mlstm_taps=3)
     x = sequences(3, 5, 40)
-    ours = encode(stack_weights(stack), x, last_only=last_only)
+    ours = encode(stack, x, last_only=last_only)
     theirs = stack(x)[:, -1] if last_only else stack(x)
     assert relative(ours, theirs) <= 1e-10
     assert worst(gradients(ours, x, stack), gradients(theirs, x, stack)) <= 1e-10
-
-
-def test_a_stack_that_would_be_computed_wrongly_is_refused() -> None:
-    with pytest.raises(ValueError, match="bias=True"):
-        encode(stack_weights(_small_stack(bias=True)), sequences(2, 3, 40))
 
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
@@ -179,11 +163,11 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(nn.functional, "dropout", bent)
     stack = _small_stack(dropout=0.5).train()
     x = sequences(3, LOOKBACK, 40)
-    assert relative(encode(stack_weights(stack), x), stack(x)[:, -1]) <= 1e-10
-    assert relative(encode(stack_weights(stack), x, last_only=False), stack(x)) <= 1e-10
+    assert relative(encode(stack, x), stack(x)[:, -1]) <= 1e-10
+    assert relative(encode(stack, x, last_only=False), stack(x)) <= 1e-10
     assert shares == [0.5, 0.0, 0.5] * 4  # the package gives its feed-forward part no dropout
     shares.clear()
-    encode(stack_weights(stack.eval()), x)
+    encode(stack.eval(), x)
     assert shares == [0.0] * 3
 
 

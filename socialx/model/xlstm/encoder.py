@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.xlstm.exact import encode, recompute
-from socialx.model.xlstm.weights import build_stack, stack_weights
+from socialx.model.xlstm.package import build_stack
 from socialx.settings.schema import HEADS, ModelSettings
 
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
@@ -62,7 +62,7 @@ class SharedEncoder(nn.Module):
         activations, at the cost of an extra forward pass.
         """
         again = self.activation_checkpointing and self.training
-        fused = partial(encode, stack_weights(self.stack), activation_checkpointing=again)
+        fused = partial(encode, self.stack, activation_checkpointing=again)
         run = self._run_reference if self.backend == "reference" else fused
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
