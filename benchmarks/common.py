@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import socialx
 from socialx.cli.progress_bars import Show
 from socialx.core.environment import cpu_field
 from socialx.dataset import Dataset, open_dataset
+from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
 from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
@@ -144,7 +146,8 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    return open_dataset(DataSettings(path=path, holidays=holidays), LoaderSettings(), torch.device("cpu"))
+    data = open_dataset(DataSettings(path=path), LoaderSettings(), torch.device("cpu"))
+    return replace(data, calendar=replace(data.calendar, holidays=load_holidays(holidays) if holidays else None))
 
 
 def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:

@@ -32,8 +32,7 @@ WIDTH, ROUNDS = 64, 5
 
 def build(sensors: int, neighbours: int) -> DotAttention:
     """A layer over sensors at random places."""
-    xy = np.random.default_rng(0).uniform(0, 30, (sensors, 2))
-    near = geo.nearest_neighbours(xy, neighbours)
+    near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), neighbours)
     return DotAttention(WIDTH, Geometry(near, PoolingSettings(adaptive_adjacency_rank=0)))
 
 

@@ -24,7 +24,6 @@ from socialx.data.scaler import DataSpec, MeanStd, measure
 from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import PAGE_ROWS, pages
 from socialx.data.windows import Windows, split_windows
-from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import STATIC_UNITS, Sensors
 from socialx.files.store.published import DATASETS
@@ -33,27 +32,14 @@ from socialx.files.store.time_axis import JITTER_S, is_utc
 from socialx.settings.schema import DataSettings, LoaderSettings
 
 
-@dataclass(frozen=True, eq=False)
 class Columns:
     """Row source over several features of a file, stacked on the last axis; impossible values are refused."""
 
-    stores: tuple[Store, ...]
-    calendar: Calendar = WALL
-
-    @property
-    def seconds(self) -> np.ndarray:
-        """Time of each row in seconds, int64 [T]."""
-        return self.stores[0].seconds
-
-    @property
-    def step_minutes(self) -> int:
-        """Time step in minutes."""
-        return self.stores[0].step_minutes
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of sensors and features."""
-        return len(self.stores[0].sensors.ids), len(self.stores)
+    def __init__(self, stores: Sequence[Store], calendar: Calendar = WALL) -> None:
+        """Stack stores, one per feature, with the same rows and sensors."""
+        self.stores, self.calendar = stores, calendar
+        self.seconds, self.step_minutes = stores[0].seconds, stores[0].step_minutes
+        self.shape = len(stores[0].sensors.ids), len(stores)
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values float32 and valid bool [t,N,C] for adjacent rows. Raises SocialxError for impossible values."""
@@ -257,8 +243,8 @@ class Fit:
     """What a trained run, or the first network of a training, fixes for a file that is opened.
 
     moments: mean and deviation per feature, by default measured. sensors: ids to read, in this order; each must be in
-    the file. units: speed unit to read each feature in, by default the unit in the file. holidays: the holiday list,
-    where the path differs from the settings. finer: model steps per file step.
+    the file. units: speed unit to read each feature in, by default the unit in the file. ``build`` reads the last two:
+    the holiday list, where the path differs from the settings, and model steps per file step (finer).
     """
 
     moments: Mapping[str, MeanStd] | None = None
@@ -281,12 +267,12 @@ def open_dataset(
     """Open the file in the settings, split the windows, measure the statistics and choose the loader mode.
 
     loader: ``None`` leaves the file unsplit, and without measured statistics. train_climatology_days: see ``Dataset``.
+    The calendar has no holidays yet.
     Raises SocialxError for a file shorter than one lookback.
     """
     path, targets, lookback, moments = settings.path, settings.targets, settings.lookback, fit.moments
     if path is None:
         raise ValueError("the settings name no data file")
-    holidays = load_holidays(fit.holidays or settings.holidays) if settings.holidays else None
     inputs = settings.inputs or targets
     names = tuple(dict.fromkeys([*targets, *inputs]))
     stores = {name: open_store(path, name, settings.days).in_unit(fit.units.get(name, "")) for name in names}
@@ -315,7 +301,7 @@ def open_dataset(
         windows,
         loading,
         train_climatology_days,
-        calendar=Calendar(first.local_clock(), holidays),
+        calendar=Calendar(first.local_clock()),
     )
 
 

@@ -18,6 +18,7 @@ from socialx.core.precision import Precision, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
 from socialx.data.scaler import DataSpec
 from socialx.dataset import FRESH, Dataset, Fit, open_dataset
+from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
@@ -58,6 +59,9 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
             raise SettingsError("", "a data file is needed", remedy)
         section = section if split else section.model_copy(update={"days": None})
         data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
+        if section.holidays:
+            holidays = load_holidays(fit.holidays or section.holidays)
+            data = replace(data, calendar=replace(data.calendar, holidays=holidays))
     elif days and not data.train_climatology_days:  # the model was built without a climatology
         data = replace(data, train_climatology_days=days)
     pooling = pooling_in_effect(settings)

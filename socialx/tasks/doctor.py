@@ -377,7 +377,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
     # A square matrix of distances has no ids: it fits all sensors.
     fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
     days = last // DAY_S - int(store.seconds[0]) // DAY_S + 1
-    section = section.model_copy(update={"path": path, "days": days, "holidays": None})
+    section = section.model_copy(update={"path": path, "days": days})
     data = open_dataset(section, None, device, choose_climatology_days(settings), Fit(sensors=fewer))
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)

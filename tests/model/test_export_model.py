@@ -23,7 +23,7 @@ from socialx.data.geo import nearest_neighbours
 from socialx.data.scaler import DataSpec
 from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
-from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, FileFacts, trace_model
 from socialx.model.forecaster import Forecaster
 from socialx.settings.kinds import MODELS
 from socialx.settings.schema import PoolingSettings
@@ -49,7 +49,7 @@ def around(
     model: nn.Module, of: DataSpec | None = None, bounded: bool = True, known: DailyStats | None = None
 ) -> ExportModel:
     of = of or replace(network(), read=(0,))
-    return ExportModel(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), known)
+    return ExportModel(model, of, FileFacts(5, [0.0] * len(of.inputs), [bounded] * len(of.targets)), known)
 
 
 def context(sensors: int = 5) -> tuple[ContextReader, np.ndarray]:
@@ -83,7 +83,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
     calendar = Calendar(holidays=holidays.get)
     source = Arrays(values[..., None], valid[..., None], seconds, calendar=calendar)
     known, model = RollingClimatology(source).today(), Seen()
-    program = ExportModel(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
+    program = ExportModel(model, replace(network(), read=(0,)), FileFacts(5, [0.0], [True], holidays), known)
     midnight = last // 86_400 * 86_400
     for issued in (
         last,
@@ -136,7 +136,7 @@ def test_infinity_and_the_missing_value_are_no_reading() -> None:
 def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> None:
     issued = np.array([int(time.replace(tzinfo=UTC).timestamp())])
     model = Seen()
-    standalone = ExportModel(model, replace(network(), read=(0,)), step_minutes, [None], [False])
+    standalone = ExportModel(model, replace(network(), read=(0,)), FileFacts(step_minutes, [None], [False]))
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
     time_of_day, day_of_week = WALL.time_features(
         issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes

@@ -30,22 +30,20 @@ LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def encode(stack: nn.Module, x: Tensor, *, last_only: bool = True, activation_checkpointing: bool = False) -> Tensor:
-    """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``, or [S,T,E] as ``stack(x)`` if last_only is False.
+def encode(stack: nn.Module, x: Tensor, activation_checkpointing: bool = False) -> Tensor:
+    """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``.
 
     Differentiable in x and all weights; never waits for the device. Under autocast the matrix products run in the
     autocast type; gates, decay, states and norms stay float32. activation_checkpointing: keep each block's input for
     the backward pass and recompute the rest.
     """
     blocks: Any = stack.blocks
-    final = len(blocks) - 1 if last_only else None
     x = x.transpose(0, 1).contiguous()
     x = x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x  # the sum over blocks stays float32
-    for number, block in enumerate(blocks):
-        run = partial(_block, block, number == final)
+    for block in blocks:
+        run = partial(_block, block, block is blocks[-1])
         x = recompute(run, x) if activation_checkpointing else run(x)
-    x = _layer_norm(stack.post_blocks_norm, x)
-    return x[0] if last_only else x.transpose(0, 1)
+    return _layer_norm(stack.post_blocks_norm, x)[0]
 
 
 def recompute(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
