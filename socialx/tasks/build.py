@@ -1,7 +1,4 @@
-"""Settings -> Experiment: the one place where settings become objects.
-
-Only higher layers see settings, and only lower layers build models.
-"""
+"""Settings -> Experiment: the one place that hands the sections of the settings to data and model."""
 
 from __future__ import annotations
 
