@@ -1,4 +1,4 @@
-"""Loading of one file: which mode its size allows, which climatology its windows read, and the loaders."""
+"""Loading: the mode for a file, the climatology for the windows, and the loaders."""
 
 # Shape letters: T rows, t rows read, P horizon steps, V numbers of days, N sensors, G targets
 
@@ -69,7 +69,7 @@ def allocate(shape: tuple[int, ...], kind: type[np.generic], in_memory: bool) ->
 
 @dataclass(frozen=True, eq=False)
 class Climatology:
-    """The climatology that goes with the windows of one file.
+    """Climatology for the windows in one file.
 
     source: the targets. days: those that training reads; ``None`` if the model reads only observations. prior:
     statistics stored in a run for days before this file. trained: the row at which training ends. in_memory: else
@@ -127,7 +127,7 @@ class Climatology:
 
 @dataclass(frozen=True, eq=False)
 class Loaders:
-    """The loaders of one file, in the mode of the settings.
+    """Loaders for one file, in the mode from the settings.
 
     source: all features. measured: for each feature, whether augmentation may change it. settings: with a chosen mode.
     teacher_forecast: teacher forecasts by first window row, float16 [t,P*N*G].

@@ -51,7 +51,7 @@ def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int)
 class Geometry(nn.Module):
     """Bias for each sensor pair, per head: the pooling part that is independent from the state.
 
-    Of the section ``pooling`` of the settings this is ``gate_radius_km``, ``learnable_radius``, ``mask_mode``,
+    Reads the settings ``gate_radius_km``, ``learnable_radius``, ``mask_mode``,
     ``use_positional`` and ``adaptive_adjacency_rank``. The learned adjacency over directed sensor pairs is the product
     ``goal`` and ``source``, with vectors per head for the pooling sensor and for its neighbour, as in Graph WaveNet (Wu
     et al. 2019, arXiv:1906.00121).

@@ -2,7 +2,7 @@
 
 Sections are frozen and refuse unknown keys. A field has default, help and limits; the tables below the tree say which
 commands have a flag for a setting and when its value may differ from training. Lightning's settings keep Lightning's
-names. ``model`` and ``data`` take the frozen sections of their own; only ``layers``, ``tasks`` and ``cli`` read the
+names. ``model`` and ``data`` take frozen sections; only ``layers``, ``tasks`` and ``cli`` read the
 whole tree. The defaults equal ``--preset xlstm-small``. Runs without torch, so that ``--help`` stays quick.
 """
 

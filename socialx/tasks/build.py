@@ -1,4 +1,4 @@
-"""Settings -> Experiment: the one place that hands the sections of the settings to data and model."""
+"""Settings -> Experiment: hands sections to data and model."""
 
 from __future__ import annotations
 

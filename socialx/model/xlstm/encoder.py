@@ -23,7 +23,7 @@ CPU_CHUNK = 384
 class SharedEncoder(nn.Module):
     """Encoder from a sequence to its last hidden state, x [S,T,E] -> [S,E], with shared weights.
 
-    Of the section ``model`` of the settings this is ``width`` (E), ``blocks``, ``slstm_at``, ``dropout``, ``backend``,
+    Reads the settings ``width`` (E), ``blocks``, ``slstm_at``, ``dropout``, ``backend``,
     ``encoder_batch`` and ``activation_checkpointing``. Blocks at slstm_at are sLSTM with a gated FFN, the rest mLSTM
     (Beck et al. 2024, arXiv:2405.04517, section 2.4). dropout acts where ``xlstm.xLSTMBlockStack`` applies dropout. The
     fused backend is faster than the reference, the package's forward, and never waits for the device. encoder_batch
