@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
 from socialx.settings.layers import ARGUMENT, ConfigLayers, flat
-from socialx.settings.schema import Settings
+from socialx.settings.schema import DataSettings, LoaderSettings, Settings
 from socialx.training.loop import TrainState
 
 RESULTS = Path(__file__).parent / "results"
@@ -145,9 +146,8 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    names: dict[str, Any] = {"targets": ("avg_speed",), "inputs": None, "lookback": 12, "horizon": 12}
-    file_holidays = holidays and load_holidays(holidays)
-    return open_dataset(path, device=torch.device("cpu"), split_method="canonical", holidays=file_holidays, **names)
+    data = open_dataset(DataSettings(path=path), LoaderSettings(), torch.device("cpu"))
+    return replace(data, calendar=replace(data.calendar, holidays=load_holidays(holidays) if holidays else None))
 
 
 def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:

@@ -21,9 +21,9 @@ from torch import Tensor
 from benchmarks.common import RESULTS, head, interleaved_ab, line, machine, median_ms, parser, write
 from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
 from socialx.model.xlstm.exact import encode
-from socialx.model.xlstm.weights import stack_weights
+from socialx.settings.schema import HEADS, ModelSettings
 
-SENSORS, LOOKBACK, BLOCKS, SLSTM_AT, HEADS = 207, 12, 2, [1], 4
+SENSORS, LOOKBACK, BLOCKS, SLSTM_AT = 207, 12, 2, [1]
 SEQUENCES = 16 * SENSORS
 
 
@@ -35,12 +35,12 @@ def step(forward: Callable[[Tensor], Tensor], encoder: SharedEncoder, x: Tensor)
 def measure(width: int, rounds: int) -> dict[str, float]:
     """Milliseconds of one width."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(width, BLOCKS, SLSTM_AT, HEADS, LOOKBACK)
+    encoder = SharedEncoder(ModelSettings(width=width, blocks=BLOCKS, slstm_at=SLSTM_AT, patch=1), LOOKBACK)
     x = torch.randn(SEQUENCES, LOOKBACK, width, requires_grad=True)
     ways: dict[str, Callable[[Tensor], Tensor]] = {
         "package": lambda x: encoder.stack(x)[:, -1],
         "fused": encoder,
-        "whole": lambda x: encode(stack_weights(encoder.stack), x),
+        "whole": lambda x: encode(encoder.stack, x),
     }
     spent, _ = interleaved_ab({name: partial(step, way, encoder, x) for name, way in ways.items()}, rounds)
     ms = median_ms(spent)

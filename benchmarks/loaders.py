@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.common import head, interleaved_ab, line, machine, median_ms, parser
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.data.loaders import DeviceLoader, WindowOrder
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 
 SENSORS = (207, 2000, 8600)
@@ -97,7 +97,7 @@ def main() -> None:
         values = random.uniform(20, 70, (ROWS, sensors, 1)).astype(np.float32)
         valid = random.uniform(size=values.shape) < 0.95
         seconds = 1_330_560_000 + 300 * np.arange(ROWS)
-        series = Series(Arrays(values, valid, seconds), LOOKBACK, HORIZON, torch.device("cpu"))
+        series = Series(Arrays(values, valid, seconds), WindowLayout(LOOKBACK, HORIZON), torch.device("cpu"))
         cut, channels = DataLoader(Cut(series), WINDOWS), DataLoader(Channels(values, seconds), WINDOWS)
         on_device = DeviceLoader(series, WindowOrder(np.arange(len(channels.dataset)), WINDOWS))
         assert same(next(on_device.epoch(0)), example(next(iter(cut)))), "the loaders differ"

@@ -23,16 +23,17 @@ from socialx.core.environment import keep_freed_memory
 from socialx.data import geo
 from socialx.model.pooling import DotAttention, Geometry
 from socialx.model.tiled_attention import attention
+from socialx.settings.schema import HEADS, PoolingSettings
 
 # Windows, sensors, neighbours
 SHAPES = [(32, 207, 64), (32, 207, 32), (16, 325, 32), (8, 512, 32), (4, 1000, 32), (2, 2000, 32)]
-WIDTH, HEADS, ROUNDS = 64, 4, 5
+WIDTH, ROUNDS = 64, 5
 
 
 def build(sensors: int, neighbours: int) -> DotAttention:
     """A layer over sensors at random places."""
-    xy = np.random.default_rng(0).uniform(0, 30, (sensors, 2))
-    return DotAttention(WIDTH, Geometry(HEADS, geo.nearest_neighbours(xy, neighbours)))
+    near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), neighbours)
+    return DotAttention(WIDTH, Geometry(near, PoolingSettings(adaptive_adjacency_rank=0)))
 
 
 def formula(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:

@@ -29,10 +29,10 @@ from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.scaler import DataSpec, MeanStd
-from socialx.model.forecaster import social_forecaster
-from socialx.model.pooling import DotAttention, Geometry, Social
+from socialx.model.forecaster import Forecaster
+from socialx.model.pooling import DotAttention
 from socialx.settings.layers import PRESETS
-from socialx.settings.schema import HEADS, TrainerSettings
+from socialx.settings.schema import ModelSettings, PoolingSettings, TrainerSettings
 from socialx.training.cuda_graph import CastTogether
 from socialx.training.learner import Learner
 
@@ -133,12 +133,11 @@ def learner(windows: int, sensors: int, preset: str = "xlstm-small", patch: int 
     """The learner of a preset's step, with all sequences at once."""
     settings = PRESETS[preset]
     near = geo.nearest_neighbours(np.random.default_rng(0).uniform(0, 30, (sensors, 2)), settings["pooling.neighbours"])
-    rank = settings["pooling.adaptive_adjacency_rank"]
-    social = Social(DotAttention, lambda: Geometry(HEADS, near, adaptive_adjacency_rank=rank))
     moments = (MeanStd(58.6, 12.8),)
-    network = DataSpec(sensors, STEPS, STEPS, 288, moments, moments, (0,))
+    network = DataSpec(sensors, STEPS, STEPS, 288, moments, moments, (0,), lambda: near)
     sizes: dict[str, Any] = {name: settings[f"model.{name}"] for name in ("width", "blocks", "slstm_at", "dropout")}
-    model = social_forecaster(network, social, patch=patch, climatology=True, encoder_batch=windows * sensors, **sizes)
+    pooling = PoolingSettings(adaptive_adjacency_rank=settings["pooling.adaptive_adjacency_rank"])
+    model = Forecaster(network, ModelSettings(patch=patch, encoder_batch=windows * sensors, **sizes), pooling)
     trainer = TrainerSettings(learning_rate=1e-3, weight_decay=1e-3, lr_warmup_steps=0)
     with mock.patch.object(model, "to", return_value=model):  # parameters without data cannot be moved
         made = Learner(model, network, Precision("bf16-mixed", torch.device("cpu")), trainer)

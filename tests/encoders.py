@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.settings.schema import ModelSettings
 
 LOOKBACK = 12
 
@@ -24,7 +25,8 @@ def make(
 ) -> SharedEncoder:
     """An encoder whose every parameter is moved: the package starts recurrent kernels and gate weights at zero."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(width, blocks, slstm_at, heads, lookback, **options).to(dtype)
+    sizes = ModelSettings(width=width, blocks=blocks, slstm_at=tuple(slstm_at), patch=1, **options)
+    encoder = SharedEncoder(sizes, lookback, heads).to(dtype)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(scale * torch.randn_like(parameter))

@@ -14,16 +14,15 @@ from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
 from socialx.data.scaler import DataSpec, MeanStd
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
-from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import Geometry, SocialLayer, SocialPooling
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.forecaster import Forecaster
+from socialx.model.pooling import Geometry, SocialPooling
 from socialx.scoring.metrics import HorizonScores, RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.kinds import POOLINGS
-from socialx.settings.schema import TrainerSettings
+from socialx.settings.schema import DataSettings, ModelSettings, PoolingSettings, TrainerSettings
 from socialx.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -48,7 +47,7 @@ def loader(
 ) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
-    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **options))
 
 
@@ -67,12 +66,18 @@ def batch(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> Batch:
 
 def series(values: np.ndarray, valid: np.ndarray, seconds: np.ndarray, lookback: int = 12, horizon: int = 12) -> Series:
     """One feature, every five minutes."""
-    return Series(Arrays(values[..., None], valid[..., None], seconds), lookback, horizon, CPU)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), WindowLayout(lookback, horizon), CPU)
 
 
-def network(sensors: int = 5, inputs: Sequence[MeanStd] = MOMENTS, targets: Sequence[MeanStd] = MOMENTS) -> DataSpec:
-    """What a model must know: 12 + 12 steps of five minutes."""
-    return DataSpec(sensors, 12, 12, 288, tuple(inputs), tuple(targets))
+def network(
+    sensors: int = 5,
+    inputs: Sequence[MeanStd] = MOMENTS,
+    targets: Sequence[MeanStd] = MOMENTS,
+    near: geo.Neighbours | None = None,
+) -> DataSpec:
+    """What a model must know: 12 + 12 steps of five minutes; near: by default the three nearest of random places."""
+    near = near or geo.nearest_neighbours(positions(sensors), 3)
+    return DataSpec(sensors, 12, 12, 288, tuple(inputs), tuple(targets), find_neighbours=lambda: near)
 
 
 def features(
@@ -84,7 +89,7 @@ def features(
     values = np.stack([part[0] for part in one], axis=-1) * unit + zero
     valid = np.stack([part[1] for part in one], axis=-1)
     moments = [MeanStd(mean, std) for mean, std in zip((55 * unit + zero).tolist(), (8 * unit).tolist(), strict=True)]
-    made = Series(Arrays(values, valid, one[0][2]), 12, 12, CPU, inputs, targets)
+    made = Series(Arrays(values, valid, one[0][2]), WindowLayout(12, 12, tuple(inputs), tuple(targets)), CPU)
     starts = torch.arange(0, 7 * batch_size, 7)
     read, forecast = ([moments[i] for i in chosen] for chosen in (inputs, targets))
     return TrainingBatch(made.window(starts), made.target(starts)), network(sensors, read, forecast)
@@ -110,30 +115,24 @@ def positions(sensors: int, seed: int = 0, spread_km: float = 10.0) -> np.ndarra
 def pooling(
     xy: np.ndarray, width: int = 16, heads: int = 2, neighbours: int | None = 3, kind: str = "attention", **options: Any
 ) -> SocialPooling:
-    """Pooling over the nearest neighbours of these places; options: those of Geometry."""
-    return POOLINGS[kind].load()(width, Geometry(heads, geo.nearest_neighbours(xy, neighbours), **options))
+    """Pooling over the nearest neighbours of these places; options: of the section ``pooling``."""
+    settings = PoolingSettings(**{"adaptive_adjacency_rank": 0, **options})
+    return POOLINGS[kind].load()(width, Geometry(geo.nearest_neighbours(xy, neighbours), settings, heads))
 
 
-def forecaster(
-    sensors: int = 5,
-    width: int = 16,
-    social: int = 1,
-    neighbours: int = 3,
-    dropout: float = 0.0,
-    seed: int = 0,
-    backend: str = "auto",
-    patch: int = 1,
-    **tables: bool,
-) -> Forecaster:
-    """A small forecaster of 12 + 12 steps; two blocks, the second an sLSTM."""
+def small_model(**options: Any) -> ModelSettings:
+    """Sizes of a small model that reads only observations; two blocks, the second an sLSTM."""
+    return ModelSettings(**{"width": 16, "blocks": 2, "slstm_at": (1,), "patch": 1, "climatology": False, **options})
+
+
+def forecaster(known: DataSpec | int = 5, social: int = 1, seed: int = 0, **options: Any) -> Forecaster:
+    """A small forecaster with up to two social layers; options: of the section ``model``."""
     torch.manual_seed(seed)
-    xy = positions(sensors)
-    layers = [SocialLayer(width, pooling(xy, width, neighbours=neighbours), dropout) for _ in range(social)]
-    tokens = Tokens(width, sensors, 12, 288, patch=patch, **tables)
-    encoder = SharedEncoder(
-        width, blocks=2, slstm_at=[1], heads=2, lookback=12 // patch, dropout=dropout, backend=backend
-    )
-    return Forecaster(tokens, encoder, layers, 12, network(sensors).scaler())
+    known = network(known) if isinstance(known, int) else known
+    pooling = PoolingSettings(kind="attention" if social else "none", adaptive_adjacency_rank=0)
+    model = Forecaster(known, small_model(**options), pooling)
+    model.social = model.social[:social]
+    return model
 
 
 def trainer(**options: Any) -> TrainerSettings:

@@ -25,7 +25,7 @@ OWNERS = {
     "pyarrow": {"forecast.", "files."},
     "sqlite3": {"files.sources.queries"},
     "yaml": {"settings.file"},
-    "xlstm": {"model.xlstm.weights"},
+    "xlstm": {"model.xlstm.package"},
     "safetensors": {"tasks.export_formats", "core.sealed_tensors"},
     "pynvml": {"training.gpu_usage"},
     "matplotlib": {"drawing.", "inspection.", "scoring.", "forecast.", "profiling.", "tasks.report."},
@@ -114,13 +114,23 @@ def test_a_library_has_its_owners(library: str) -> None:
 
 
 BELOW = ("files", "data", "model", "dataset", "drawing", "inspection", "scoring", "forecast", "training", "profiling")
-OWN_SECTION = ("training",)  # rooms that take a section of the settings
+SECTIONS = {"model": {"ModelSettings", "PoolingSettings"}, "data": {"DataSettings", "LoaderSettings"}}
+SECTIONS |= {"dataset": SECTIONS["data"], "training": {"TrainerSettings"}}
 
 
 @pytest.mark.parametrize("module", [m for m in PATHS if m.split(".")[0] in BELOW])
-def test_a_room_reads_one_section(module: str) -> None:
-    known = {"socialx.settings.schema"} if module.split(".")[0] in OWN_SECTION else set[str]()
-    assert not ({"socialx.settings.schema", "socialx.settings.layers"} - known) & imports(tree(module))
+def test_a_room_reads_only_its_own_sections_of_the_settings(module: str) -> None:
+    used, foreign = imports(tree(module)), {"SettingsArguments", "Settings", "Config", "ConfigLayers"}
+    assert "socialx.settings.layers" not in used
+    sections = {name.rpartition(".")[2] for name in used if name.startswith("socialx.settings.schema.")}
+    own = SECTIONS.get(module.split(".")[0], set())
+    assert not foreign & sections
+    assert {name for name in sections if name.endswith("Settings")} <= own
+
+
+@pytest.mark.parametrize("module", ["settings.schema", "settings.kinds"])
+def test_what_a_section_is_made_of_stands_at_the_bottom(module: str) -> None:
+    assert all(room(other) in ("core", "settings") for other in inner(module))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +158,10 @@ def test_every_setting_is_read() -> None:
     unread = []
     for key in KEYS:
         section, name = key.split(".")
-        if section == "model":
-            continue  # taken as a whole, by the signature of what is built: see the next test
+        rooms = [room for room, sections in SECTIONS.items() if f"{section.title()}Settings" in sections]
+        own = "".join(path.read_text() for module, path in PATHS.items() if module.split(".")[0] in rooms)
+        if re.search(rf"\b(?:{section}|settings)\.{name}\b", own):
+            continue
         holders = [
             rf"\b(?:effective|settings|learner|self)\.{section}",
             *(rf"\b{alias}" for alias, of in short.items() if of == section),
@@ -163,13 +175,11 @@ def test_every_setting_of_a_model_is_an_argument_of_it() -> None:
     import inspect
 
     from socialx.settings.kinds import MODELS
-    from socialx.settings.schema import ModelSettings
 
     for kind in MODELS.values():
-        taken = set(inspect.signature(kind.load()).parameters) - {"network", "social", "heads"}  # equal in all
-        assert taken == (set(ModelSettings.model_fields) - {"kind"} if kind.reads is None else set(kind.reads)), (
-            kind.name
-        )
+        if not kind.social:
+            taken = set(inspect.signature(kind.load()).parameters) - {"network"}
+            assert taken == set(kind.reads or ()), kind.name
 
 
 def test_no_room_without_a_name() -> None:

@@ -32,7 +32,7 @@ PACKAGES = "pydantic pydantic_core annotated_types typing_inspection xlstm mlstm
 def test_the_gpu_programs_need_nothing_that_the_machine_lacks() -> None:
     code = """
 import sys
-import benchmarks.gpu, socialx.tasks.profile, socialx.model.xlstm.weights
+import benchmarks.gpu, socialx.tasks.profile, socialx.model.xlstm.package
 from tests.gpu import test_commands, test_loaders, test_memory, test_profile, test_steps
 print(*sorted({name.partition(".")[0] for name, module in sys.modules.items()
                if "site-packages" in (file := getattr(module, "__file__", None) or "") and "setuptools" not in file}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_the_defaults_are_the_recipe_medium() -> None:
 
 def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", "model: {width: 48}")
-    loaded = ConfigLayers.read([file], flags={"model.blocks": "3"}, preset="mlp-small").load()
+    loaded = replace(ConfigLayers.read([file], flags={"model.blocks": "3"}), preset="mlp-small").load()
     assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
     assert loaded.settings.model.encoder == "mlp"
     assert loaded.origin["model.encoder"] == "preset mlp-small"

@@ -9,6 +9,7 @@ import ast
 import inspect
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -124,7 +125,8 @@ def take_layers(command: str, typed: dict[str, Any]) -> ConfigLayers:
     flags = {key: typed.pop(_name(key)) for key in flag_keys(command)}
     flags = {key: value for key, value in flags.items() if value is not None}
     config, sets, preset = typed.pop("config"), typed.pop("set_"), typed.pop("preset", None)
-    return ConfigLayers.read(config or (), os.environ, sets or (), flags, here=settings_here(), preset=preset)
+    layers = ConfigLayers.read(config or (), os.environ, sets or (), flags, settings_here())
+    return replace(layers, preset=preset)
 
 
 def _name(key: str) -> str:

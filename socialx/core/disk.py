@@ -9,10 +9,12 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from socialx.core.errors import Argument, Message, SocialxError
 from socialx.core.progress import note
@@ -62,6 +64,19 @@ def read_text(path: Path, most: int) -> str:
     if len(content) > most:
         raise ValueError(f"longer than {most >> 10:,} KiB")
     return content.decode("utf-8")
+
+
+@contextmanager
+def reserved_file(size: int) -> Iterator[IO[bytes]]:
+    """Yield an unnamed temporary file with ``size`` bytes on the disk; SocialxError where the folder lacks them."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a sparse file would end the process on a full disk
+            yield file
+    except OSError as error:
+        problem = f"the folder for temporary files lacks {size / (1 << 30):.1f} GiB ({error.strerror})"
+        remedy = f"set TMPDIR to a folder with space, or use {Argument('data.days', 'N')}"
+        raise SocialxError(tempfile.gettempdir(), problem, remedy) from None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,14 @@ class Neighbours:
     offsets: np.ndarray
 
 
+class Roads(NamedTuple):
+    """Pairs of sensors, by index: pair i is ``km[i]`` from sensor ``start[i]`` to ``end[i]``."""
+
+    start: np.ndarray
+    end: np.ndarray
+    km: np.ndarray
+
+
 def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
     """Find the ``count`` nearest other sensors (``None``: all) of each sensor, at most ``within_km`` away.
 
@@ -79,15 +88,13 @@ def nearest_neighbours(xy: np.ndarray, count: int | None, within_km: float = np.
     return _pad_blocks(blocks, xy)
 
 
-def road_neighbours(
-    start: np.ndarray, end: np.ndarray, km: np.ndarray, xy: np.ndarray, count: int | None, within_km: float = np.inf
-) -> Neighbours:
+def road_neighbours(roads: Roads, xy: np.ndarray, count: int | None, within_km: float = np.inf) -> Neighbours:
     """Find the ``count`` nearest neighbours by road (``None``: all) of each sensor, at most ``within_km`` away.
 
-    Traffic waves run both ways, so pair i, ``km[i]`` from sensor ``start[i]`` to ``end[i]``, counts in both directions,
-    by the shorter distance. Only listed pairs are neighbours. xy [N,2] in km gives the offsets, 0 for NaN.
+    Traffic waves run both ways, so each pair counts in both directions, by the shorter distance. Only listed pairs are
+    neighbours. xy [N,2] in km gives the offsets, 0 for NaN.
     """
-    sensors = len(xy)
+    sensors, (start, end, km) = len(xy), roads
     sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
     keep = (sensor != neighbour) & (gap <= within_km)
     sensor, neighbour, gap = sensor[keep], neighbour[keep], gap[keep]

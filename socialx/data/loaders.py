@@ -24,15 +24,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from socialx.core.batch import Batch, Target, TrainingBatch
-from socialx.core.environment import usable_cores
+from socialx.core.environment import free_bytes, usable_cores
 from socialx.core.errors import Argument, SocialxError, in_short
 from socialx.data.series import Series
 from socialx.data.source import PAGE_ROWS
+from socialx.settings.schema import LoaderSettings
 
 MakeSeries = Callable[[slice], Series]  # rows from the start of a page -> series
 MOST_WORKERS = 8
 TIMEOUT_S = 120  # for a worker's batch
-READING_BYTES = 5  # per observation, and per climatology value
+GIB = 1 << 30
+SHARD_SHARE = 0.125  # of free memory: up to three training and two validation shards are loaded at once
+SHARD_ON_CPU = GIB // 8  # a larger shard takes memory from other programs at equal speed
+HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -112,21 +116,6 @@ class Loader:
     def epoch(self, number: int, first_batch: int = 0) -> Iterator[TrainingBatch]:
         """Yield the batches in epoch ``number`` from ``first_batch`` on; the order depends on seed and number alone."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Loading:
-    """Loader options.
-
-    mode: auto, on_device, sharded or workers. shard_bytes: shard size, ``None`` to choose by free memory. workers:
-    processes, ``None`` for one less than the CPUs, at most 8. prefetch: batches ahead per worker. pin_memory: for CUDA.
-    """
-
-    mode: str = "auto"
-    shard_bytes: int | None = None
-    workers: int | None = None
-    prefetch: int = 2
-    pin_memory: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,25 +282,24 @@ class WorkerLoader(Loader):
         make_series: MakeSeries,
         length: int,
         device: torch.device,
-        loading: Loading,
-        page_bytes: int,
+        settings: LoaderSettings,
         order: WindowOrder,
     ) -> None:
-        """make_series: builds a series from file rows. length: rows per window. page_bytes: page cache per worker."""
+        """make_series: builds a series from file rows. length: rows per window."""
         super().__init__(order)
-        self.workers = worker_count() if loading.workers is None else loading.workers
-        self.made_ahead = self.workers * loading.prefetch  # batches, upper bound
+        self.workers = worker_count() if settings.num_workers is None else settings.num_workers
+        self.made_ahead = self.workers * settings.prefetch_factor  # batches, upper bound
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real per batch in the current epoch
         options: dict[str, object] = {}
         if self.workers:
-            options = {"prefetch_factor": loading.prefetch, "persistent_workers": True, "timeout": TIMEOUT_S}
+            options = {"prefetch_factor": settings.prefetch_factor, "persistent_workers": True, "timeout": TIMEOUT_S}
         self._loader: DataLoader[tuple[TrainingBatch, float] | SocialxError] = DataLoader(
-            _Pages(make_series, length, page_bytes),
+            _Pages(make_series, length, 2 * shard_bytes(settings, HOST)),
             batch_size=None,
             sampler=self._line,
             num_workers=self.workers,
             collate_fn=_identity,
-            pin_memory=loading.pin_memory and device.type == "cuda",
+            pin_memory=settings.pin_memory and device.type == "cuda",
             # A generator of its own keeps the dropout draws independent from the number of loaders.
             generator=torch.Generator(),
             **options,  # type: ignore[arg-type]
@@ -333,6 +321,15 @@ class WorkerLoader(Loader):
             raise SocialxError("", f"loading with workers failed ({in_short(error)})", remedy) from None
 
 
+def shard_bytes(settings: LoaderSettings, device: torch.device) -> int:
+    """Return the shard size in bytes: as set, or an eighth of the free memory, at most 128 MiB on a CPU."""
+    if settings.shard_gb is not None:
+        return int(settings.shard_gb * GIB)
+    free = free_bytes(device)
+    share = SHARD_ON_CPU if free is None else int(SHARD_SHARE * free)
+    return min(share, SHARD_ON_CPU) if device.type == "cpu" else share
+
+
 def worker_count() -> int:
     """Return the default worker count: one less than the CPUs per rank, from 1 to 8."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -343,6 +340,7 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
     """Dataset that builds whole batches, with seconds per batch; pages are read in the worker process."""
 
     def __init__(self, make_series: MakeSeries, length: int, most_bytes: int) -> None:
+        """most_bytes: of the pages that the worker keeps."""
         self._make_series, self._length, self._most_bytes = make_series, length, most_bytes
         self._pages: OrderedDict[int, Series] = OrderedDict()  # least recently used first
 

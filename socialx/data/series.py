@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -37,33 +37,51 @@ GRID_ROWS = 4 * PAGE_ROWS  # of the lookbacks that are read together
 OLD = 255  # rows in a block of look_back; as an age: the block so far is invalid
 
 
+@dataclass(frozen=True)
+class WindowLayout:
+    """What a window holds: lookback and horizon in rows, and the columns that a model reads and forecasts, by index."""
+
+    lookback: int
+    horizon: int
+    inputs: tuple[int, ...] = (0,)
+    targets: tuple[int, ...] = (0,)
+
+    @property
+    def length(self) -> int:
+        """Rows of a window."""
+        return self.lookback + self.horizon
+
+
+class RegularRows(NamedTuple):
+    """Regular times, seconds int64 [R], and the row of a source at each, int64 [R]; -1 where the source lacks one."""
+
+    seconds: np.ndarray
+    rows: np.ndarray
+
+
 class Series:
     """Adjacent rows for all sensors on one device: C columns, with F inputs and G targets."""
 
     def __init__(
         self,
         source: RowSource,
-        lookback: int,
-        horizon: int,
+        layout: WindowLayout,
         device: torch.device,
-        inputs: Sequence[int] = (0,),
-        targets: Sequence[int] = (0,),
-        rows: slice | None = None,
+        rows: slice | RegularRows | None = None,
         pinned: bool = False,
-        climatology: ClimatologyTable | None = None,
-        grid: Grid | None = None,
     ) -> None:
         """Read a series.
 
-        inputs, targets: column indices that a model reads and forecasts. lookback, horizon: time steps in a window.
-        rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). pinned: allocate pinned
-        memory for asynchronous copies to CUDA. climatology: V climatologies for the rows and the horizon after them,
-        [V,T+P,N,G]; a window starting at file row r reads climatology r mod V. ``None``: the model reads only
-        observations. Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per
-        climatology value. grid: the times that windows count in place of rows, where a file lacks some.
+        rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). Or the times that windows
+        count in place of rows, where a file lacks some. pinned: allocate pinned memory for asynchronous copies to CUDA.
+        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per climatology value.
         """
-        self.lookback, self.horizon, self.device = lookback, horizon, device
-        span = rows or slice(0, len(source.seconds))
+        self.lookback, self.horizon, self.device = layout.lookback, layout.horizon, device
+        grid = rows if isinstance(rows, RegularRows) else None
+        span = rows if isinstance(rows, slice) else slice(0, len(source.seconds))
+        if grid is not None:
+            existing = grid.rows[grid.rows >= 0]
+            span = slice(int(existing.min()) // PAGE_ROWS * PAGE_ROWS, int(existing.max()) + 1)
         if span.start % PAGE_ROWS:
             raise ValueError(f"row {span.start} must start a page")
         self.first, self.rows, self.shape = span.start, span.stop - span.start, source.shape
@@ -81,9 +99,9 @@ class Series:
             self.ages[row : row + len(values)] = torch.from_numpy(ages)
             self.latest[row // OLD : row // OLD + len(latest)] = torch.from_numpy(latest)
         # The calendar extends past the last row, for forecasts beyond the file.
-        seconds = source.seconds[span.start : span.stop + horizon] if grid is None else grid.seconds
+        seconds = source.seconds[span.start : span.stop + self.horizon] if grid is None else grid.seconds
         steps = self.rows if grid is None else len(seconds)
-        beyond = next_times(int(seconds[-1]), source.step_minutes, steps + horizon - len(seconds))
+        beyond = next_times(int(seconds[-1]), source.step_minutes, steps + self.horizon - len(seconds))
         dates = source.calendar.time_features(np.concatenate([seconds, beyond]), source.step_minutes)
         self.calendar = torch.from_numpy(np.stack(dates, axis=1)).to(device)  # [T+P,2]
         self.seconds = torch.from_numpy(seconds[:steps].astype(np.int64)).to(device)
@@ -93,34 +111,33 @@ class Series:
             self.first = 0
         self.climatology: Tensor | None = None
         self.confidence: Tensor | None = None
-        if climatology is not None:
-            self.climatology, self.confidence = self._place_climatology(climatology)
         self.teacher_forecast: Tensor | None = None
         # None: all columns in order, which saves a copy.
         every = list(range(self.shape[1]))
         self.inputs, self.targets = (
             None if list(columns) == every else torch.tensor(list(columns), device=device)
-            for columns in (inputs, targets)
+            for columns in (layout.inputs, layout.targets)
         )
 
     def with_climatology(self, climatology: ClimatologyTable) -> Series:
-        """Return a copy that shares the observations and has this climatology, shaped as in ``__init__``."""
+        """Return a copy that shares the observations and has V climatologies for the rows and the horizon after them.
+
+        climatology [V,T+P,N,G]: a window starting at file row r reads climatology r mod V.
+        """
         other = copy.copy(self)
-        other.climatology, other.confidence = self._place_climatology(climatology)
+        tables = (torch.from_numpy(np.ascontiguousarray(part)).flatten(-2) for part in climatology)  # [V,T+P,N*G]
+        other.climatology, other.confidence = map(self._place, tables)
         return other
 
-    def with_teacher_forecasts(self, teacher_forecast: np.ndarray) -> Series:
+    def with_teacher(self, teacher_forecast: np.ndarray) -> Series:
         """Return a copy with forecasts to distil, by first window row, float16 [t,P*N*G]; last rows may be absent."""
-        other, table = copy.copy(self), torch.from_numpy(teacher_forecast)
-        other.teacher_forecast = (table.pin_memory() if self.readings.is_pinned() else table).to(self.device)
+        other = copy.copy(self)
+        other.teacher_forecast = self._place(torch.from_numpy(teacher_forecast))
         return other
 
-    def _place_climatology(self, climatology: ClimatologyTable) -> tuple[Tensor, Tensor]:
-        """Copy a climatology to the device, [V,T+P,N*G]."""
-        pinned = self.readings.is_pinned()
-        tables = (torch.from_numpy(np.ascontiguousarray(part)).flatten(-2) for part in climatology)
-        readings, confidence = ((table.pin_memory() if pinned else table).to(self.device) for table in tables)
-        return readings, confidence
+    def _place(self, table: Tensor) -> Tensor:
+        """Copy a table to where the observations are."""
+        return (table.pin_memory() if self.readings.is_pinned() else table).to(self.device)
 
     def to(self, device: torch.device) -> Series:
         """Return a copy on another device; copies from pinned memory are asynchronous."""
@@ -218,25 +235,15 @@ def look_back(values: np.ndarray, valid: np.ndarray, last: np.ndarray) -> tuple[
     return ages, latest, last
 
 
-class Grid(NamedTuple):
-    """Regular times, seconds int64 [R], and the row of a source at each, int64 [R]; -1 where the source lacks one."""
-
-    seconds: np.ndarray
-    rows: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class ContextReader:
     """Lookbacks that end at given times; a row within ``slack_s`` seconds of a time has that time.
 
-    An absent row counts as missing. inputs, targets: feature indices. rolling: climatology, if the model reads it.
+    An absent row counts as missing. rolling: climatology, if the model reads it.
     """
 
     source: RowSource
-    lookback: int
-    horizon: int
-    inputs: Sequence[int]
-    targets: Sequence[int]
+    layout: WindowLayout
     slack_s: int = 0
     rolling: RollingClimatology | None = None
 
@@ -280,23 +287,19 @@ class ContextReader:
             chunk = slice(first, min(first + size, len(issued)))
             last = int(issued[chunk.stop - 1])
             if series is None or last > int(series.seconds[-1]):
-                begin = int(issued[first]) - (self.lookback - 1) * step_s
+                begin = int(issued[first]) - (self.layout.lookback - 1) * step_s
                 reach = max(last, min(int(issued[-1]), begin + GRID_ROWS * step_s))
                 series = self._series(np.arange(begin, reach + 1, step_s, dtype=np.int64))
-            starts = (issued[chunk] - begin) // step_s - (self.lookback - 1)
+            starts = (issued[chunk] - begin) // step_s - (self.layout.lookback - 1)
             yield chunk, series.window(torch.from_numpy(starts))
 
     def _series(self, seconds: np.ndarray) -> Series:
         """Read the rows up to regular times int64 [R], with the climatology as on the day one horizon before each."""
-        grid = Grid(seconds, self.rows_at(seconds))
-        existing = grid.rows[grid.rows >= 0]
-        rows = slice(int(existing.min()) // PAGE_ROWS * PAGE_ROWS, int(existing.max()) + 1)
-        table = None
-        if self.rolling is not None:
-            times = np.append(seconds, next_times(int(seconds[-1]), self.step_minutes, self.horizon))
-            table = self.rolling.lookup(times, times - 60 * self.step_minutes * self.horizon)
-        shape = self.lookback, self.horizon, torch.device("cpu"), self.inputs, self.targets
-        return Series(self.source, *shape, rows, climatology=table, grid=grid)
+        series = Series(self.source, self.layout, torch.device("cpu"), RegularRows(seconds, self.rows_at(seconds)))
+        if self.rolling is None:
+            return series
+        times = np.append(seconds, next_times(int(seconds[-1]), self.step_minutes, self.layout.horizon))
+        return series.with_climatology(self.rolling.lookup(times, times - 60 * self.step_minutes * self.layout.horizon))
 
     def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
         """Return times int64 [R] and target values float32 [R,N,G], NaN where missing, around origins ``issued``.
@@ -304,10 +307,11 @@ class ContextReader:
         The excerpt begins ``before`` steps up to the first origin and ends with the last horizon, as charts show.
         """
         step_s = 60 * self.step_minutes
-        times = np.arange(int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.horizon * step_s + 1, step_s)
+        first, last = int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.layout.horizon * step_s
+        times = np.arange(first, last + 1, step_s)
         rows = self.rows_at(times)
         values, valid = self.read(rows)
-        return times, np.where(valid, values, np.float32(np.nan))[..., list(self.targets)]
+        return times, np.where(valid, values, np.float32(np.nan))[..., list(self.layout.targets)]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values float32 and valid bool [...,N,C] for rows int64 [...]; row -1 is missing."""
@@ -322,8 +326,8 @@ class ContextReader:
 
     def count_valid(self, batch: Batch) -> np.ndarray:
         """Count lookback rows with a valid first target, or any valid input if the target is not read, int64 [B,N]."""
-        first = next(iter(self.targets))
-        column = list(self.inputs).index(first) if first in self.inputs else None
+        first, inputs = self.layout.targets[0], self.layout.inputs
+        column = inputs.index(first) if first in inputs else None
         valid = batch.valid.any(dim=-1) if column is None else batch.valid[..., column]
         return valid.sum(dim=1).numpy()
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from socialx.core.errors import Argument, SocialxError
+from socialx.settings.schema import DataSettings
 
 SPLITS = ("train", "validation", "test")
 ALL = "all"
@@ -24,8 +25,7 @@ class Windows:
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
-    lookback: int
-    horizon: int
+    length: int  # rows of a window
     rule: str
     across_gaps: int  # windows kept across the time gap of a published data set
     left_out: dict[str, int]  # windows dropped at time gaps, by split; empty if all are kept
@@ -46,36 +46,33 @@ class Windows:
     @property
     def training_rows(self) -> slice:
         """Rows in training windows: the only rows that scaler and historical average read."""
-        return slice(int(self.train[0]), int(self.train[-1]) + self.lookback + self.horizon)
+        return slice(int(self.train[0]), int(self.train[-1]) + self.length)
 
 
 def split_windows(
     seconds: np.ndarray,
     step_minutes: int,
-    lookback: int,
-    horizon: int,
-    rule: str,
+    settings: DataSettings,
     slack_s: int = 0,
     published: np.ndarray | None = None,
 ) -> Windows:
     """Cut a series into windows, split 70/10/20, and drop windows across a time gap.
 
-    seconds int64 [T]: local time read as UTC; a row may miss its time by slack_s. rule ``canonical`` cuts all T -
-    lookback - horizon + 1 windows and splits their count with ``round``, as published results do: windows at a border
-    share rows. Rule ``strict`` splits the rows first, int(0.7 T) and int(0.1 T), so that windows stay within a border.
+    seconds int64 [T]: local time read as UTC; a row may miss its time by slack_s. Split method ``canonical`` cuts all T
+    - lookback - horizon + 1 windows and splits their count with ``round``, as published results do: windows at a border
+    share rows. Method ``strict`` splits the rows first, int(0.7 T) and int(0.1 T), so that windows share no row.
     published int64 [T]: times that close the gap over which published results have windows; canonical windows across
     that gap stay and are counted in ``across_gaps``. Raises SocialxError for an empty split.
     """
+    lookback, horizon, rule = settings.lookback, settings.horizon, settings.split_method
     whole = kept = consecutive(seconds, step_minutes, lookback, horizon, slack_s)
     if published is not None and rule == "canonical":
         kept = consecutive(published, step_minutes, lookback, horizon, slack_s)
     rows, total = len(seconds), len(whole)
     if rule == "canonical":
         borders, shared = [0, round(0.7 * total), total - round(0.2 * total), total], 0
-    elif rule == "strict":
-        borders, shared = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows], lookback + horizon - 1
     else:
-        raise ValueError(f"unknown split rule {rule!r}: choose canonical or strict")
+        borders, shared = [0, int(0.7 * rows), int(0.7 * rows) + int(0.1 * rows), rows], lookback + horizon - 1
     parts, left_out = {}, {}
     for name, (first, end) in zip(SPLITS, itertools.pairwise(borders), strict=True):
         inside = kept[first : max(first, end - shared)]
@@ -89,7 +86,7 @@ def split_windows(
             )
     across = sum(int((~whole[starts]).sum()) for starts in parts.values())
     left_out = left_out if any(left_out.values()) else {}
-    return Windows(**parts, lookback=lookback, horizon=horizon, rule=rule, across_gaps=across, left_out=left_out)
+    return Windows(**parts, length=lookback + horizon, rule=rule, across_gaps=across, left_out=left_out)
 
 
 def consecutive(seconds: np.ndarray, step_minutes: int, lookback: int, horizon: int, slack_s: int = 0) -> np.ndarray:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,12 +22,24 @@ from socialx.data.scaler import DataSpec
 INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
 
 
-class ExportModel(nn.Module):
-    """Model with the steps around a forecast: missing values, calendar, climatology and the bound at 0.
+@dataclass(frozen=True)
+class FileFacts:
+    """What the steps around a forecast know of the file.
 
-    step_minutes: time step. missing: missing-value code per input, ``None`` if only non-finite numbers are missing.
-    not_negative: per target, whether a forecast below 0 becomes 0.
+    missing: missing-value code per input, ``None`` if only non-finite numbers are missing. not_negative: per target,
+    whether a forecast below 0 becomes 0. holidays: day since 1970 -> day of week. changes: for files in UTC, each time
+    from which the local clock differs from before, and the difference in seconds; the first pair has the full offset.
     """
+
+    step_minutes: int
+    missing: Sequence[float | None]
+    not_negative: Sequence[bool]
+    holidays: Mapping[int, int] = field(default_factory=dict)
+    changes: Sequence[tuple[int, int]] = ()
+
+
+class ExportModel(nn.Module):
+    """Model with the steps around a forecast: missing values, calendar, climatology and the bound at 0."""
 
     day_stats: Tensor | None
     mean: Tensor
@@ -38,23 +51,11 @@ class ExportModel(nn.Module):
     not_negative: Tensor
 
     def __init__(
-        self,
-        model: nn.Module,
-        network: DataSpec,
-        step_minutes: int,
-        missing: Sequence[float | None],
-        not_negative: Sequence[bool],
-        day_stats: DailyStats | None = None,
-        holidays: Mapping[int, int] | None = None,
-        changes: Sequence[tuple[int, int]] = (),
+        self, model: nn.Module, network: DataSpec, file: FileFacts, day_stats: DailyStats | None = None
     ) -> None:
-        """day_stats: climatology statistics on the last row's day; ``None`` for a model that reads only observations.
-
-        holidays: day since 1970 -> day of week. changes: for files in UTC, each time from which the local clock differs
-        from before, and the difference in seconds; the first pair has the full offset.
-        """
+        """day_stats: climatology statistics on the last row's day; ``None`` if the model reads only observations."""
         super().__init__()
-        self.model, self.network, self.step_s = model, network, 60 * step_minutes
+        self.model, self.network, self.step_s = model, network, 60 * file.step_minutes
         none = len(network.inputs)  # index of a NaN column after the inputs
         steps = torch.arange(1 - network.lookback, network.horizon + 1)
         stages = [day_stats, day_stats.decay_to(day_stats.end + 1)] if day_stats else []
@@ -62,12 +63,12 @@ class ExportModel(nn.Module):
         self.register_buffer("day_stats", torch.from_numpy(np.stack(tables)) if tables else None)  # [2,slots,3,2,N,G]
         self.register_buffer("mean", torch.from_numpy(np.stack([stage.mean for stage in stages])) if stages else None)
         self.as_of = day_stats.end if day_stats else 0
-        self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in missing]))
-        self.register_buffer("holidays", torch.tensor(list((holidays or {}).items()), dtype=torch.int64).view(-1, 2))
-        self.register_buffer("changes", torch.tensor(list(changes), dtype=torch.int64).view(-1, 2))
+        self.register_buffer("missing", torch.tensor([torch.nan if value is None else value for value in file.missing]))
+        self.register_buffer("holidays", torch.tensor(list(file.holidays.items()), dtype=torch.int64).view(-1, 2))
+        self.register_buffer("changes", torch.tensor(list(file.changes), dtype=torch.int64).view(-1, 2))
         self.register_buffer("since_issue", self.step_s * steps)
         self.register_buffer("places", torch.tensor([none if index is None else index for index in network.read]))
-        self.register_buffer("not_negative", torch.tensor(list(not_negative)))
+        self.register_buffer("not_negative", torch.tensor(list(file.not_negative)))
 
     def forward(self, inputs: Tensor, last_observed: Tensor, origin: Tensor) -> Tensor:
         """Return the forecast [B,P,N,G].

@@ -17,11 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
+from socialx.data.geo import self_neighbours
 from socialx.data.scaler import DataSpec, StandardScaler
 from socialx.model.plain import WindowMlp
-from socialx.model.pooling import Social, SocialLayer, mask_dropped_sensors
-from socialx.model.xlstm.encoder import CPU_CHUNK, SharedEncoder
+from socialx.model.pooling import Geometry, SocialLayer, mask_dropped_sensors
+from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import recompute
+from socialx.settings.kinds import POOLINGS
+from socialx.settings.schema import LAYERS, ModelSettings, PoolingSettings
 
 
 class Tokens(nn.Module):
@@ -31,25 +34,15 @@ class Tokens(nn.Module):
     [N,M,E] are added; the first two are shared by all sensors, the last two by all windows.
     """
 
-    def __init__(
-        self,
-        width: int,
-        sensors: int,
-        lookback: int,
-        slots: int,
-        inputs: int = 1,
-        calendar: bool = True,
-        identity: bool = True,
-        patch: int = 1,
-    ) -> None:
-        """slots: per day. inputs: F. calendar, identity: add time, sensor embeddings. patch: steps per token."""
+    def __init__(self, network: DataSpec, model: ModelSettings) -> None:
         super().__init__()
-        self.patch = patch
-        self.reading = nn.Linear(2 * inputs * patch, width)
-        self.time_of_day = _table(slots, width) if calendar else None
-        self.day_of_week = _table(7, width) if calendar else None
+        width, self.patch, sensors = model.width, model.patch, network.sensors
+        identity = model.sensor_embedding and not model.zero_shot
+        self.reading = nn.Linear(2 * len(network.inputs) * self.patch, width)
+        self.time_of_day = None if model.zero_shot else _table(network.slots, width)
+        self.day_of_week = None if model.zero_shot else _table(7, width)
         self.sensor = _table(sensors, 1, width) if identity else None
-        self.adaptive_embedding = _table(sensors, lookback // patch, width) if identity else None
+        self.adaptive_embedding = _table(sensors, network.lookback // self.patch, width) if identity else None
         self.keep: Tensor | None = None  # sensors whose embeddings the step uses, bool [N]; None: all
 
     def forward(
@@ -84,11 +77,11 @@ class Tokens(nn.Module):
 class ClimatologyInputs(nn.Module):
     """Climatology inputs for tokens (``patch`` steps each) and state, so that the network learns deviations."""
 
-    def __init__(self, width: int, horizon: int, targets: int, read: Sequence[int | None], patch: int = 1) -> None:
+    def __init__(self, network: DataSpec, model: ModelSettings) -> None:
         super().__init__()
-        self.read = tuple(read)
-        self.token = nn.Linear(3 * targets * patch, width)
-        self.state = nn.Linear((horizon + 3) * targets, width)
+        self.read, targets = network.read, len(network.targets)
+        self.token = nn.Linear(3 * targets * model.patch, model.width)
+        self.state = nn.Linear((network.horizon + 3) * targets, model.width)
 
     @staticmethod
     def normalise(batch: Batch, scaler: StandardScaler) -> Tensor:
@@ -124,38 +117,31 @@ def _table(*shape: int) -> nn.Parameter:
 
 
 class Forecaster(nn.Module):
-    """Shared social forecaster.
+    """Shared social forecaster, with fresh weights by the sections ``model`` and ``pooling`` of the settings.
 
-    tokens, encoder: of width E. social: layers applied in turn to the encoder's last step. per_sensor_output: N for an
-    added output layer per sensor, zero at first; 0 for the shared layer alone. climatology: ``None`` for a model that
-    reads only observations. sensor_dropout: share of sensors whose own weights each training step drops, so that the
-    model copes with new sensors.
+    The social layers are applied in turn to the encoder's last step. ``per_sensor_output`` adds an output layer per
+    sensor, zero at first. In training, ``sensor_dropout`` drops the own weights of that share of the sensors in each
+    step, so that the model copes with new sensors. The patch must divide the lookback.
     """
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        encoder: SharedEncoder | WindowMlp,
-        social: Sequence[SocialLayer],
-        horizon: int,
-        scaler: StandardScaler,
-        per_sensor_output: int = 0,
-        climatology: ClimatologyInputs | None = None,
-        sensor_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, network: DataSpec, model: ModelSettings, pooling: PoolingSettings) -> None:
+        """Build the parts in this order, on which the drawn weights depend. Raises ValueError for impossible sizes."""
         super().__init__()
-        width = tokens.reading.out_features
-        self.tokens, self.encoder, self.scaler = tokens, encoder, scaler
-        self.climatology = climatology
+        width, length = model.width, network.lookback // model.patch
+        self.horizon, self.targets, self.sensor_dropout = network.horizon, len(network.targets), model.sensor_dropout
+        outputs = self.horizon * self.targets
+        self.tokens = Tokens(network, model)
+        self.encoder = WindowMlp(model, length) if model.encoder == "mlp" else SharedEncoder(model, length)
+        self.scaler = network.scaler()
+        social = _social_layers(network, model, pooling)
+        self.climatology = ClimatologyInputs(network, model) if model.climatology else None
         self.social = nn.ModuleList(social)
         self.fusion = nn.Linear(2 * width, width) if social else None
-        self.horizon, self.targets = horizon, len(scaler.target_mean)
-        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * self.targets))
+        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs))
         self.per_sensor_output = None
-        if per_sensor_output:
-            self.per_sensor_output = nn.Parameter(torch.zeros(per_sensor_output, horizon * self.targets, width))
-        self.sensor_dropout = sensor_dropout
-        self._with_tables: tuple[Any, ...] = (tokens, *(layer.pooling.geometry for layer in social))
+        if model.per_sensor_output and not model.zero_shot:
+            self.per_sensor_output = nn.Parameter(torch.zeros(network.sensors, outputs, width))
+        self._with_tables: tuple[Any, ...] = (self.tokens, *(layer.pooling.geometry for layer in social))
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the forecast [B,P,N,G] in file units; an unobserved sensor starts from the mean."""
@@ -237,53 +223,11 @@ def with_scaler(model: nn.Module, scaler: StandardScaler) -> nn.Module:
     return CoarserStepAdapter(other, model.steps) if isinstance(model, CoarserStepAdapter) else other
 
 
-def social_forecaster(
-    network: DataSpec,
-    social: Social | None = None,
-    *,
-    encoder: str = "xlstm",
-    patch: int = 1,
-    width: int = 64,
-    mlp_width: int = 76,
-    blocks: int = 2,
-    slstm_at: Sequence[int] = (1,),
-    heads: int = 4,
-    dropout: float = 0.0,
-    backend: str = "auto",
-    encoder_batch: int | None = None,
-    activation_checkpointing: bool = False,
-    sensor_embedding: bool = True,
-    per_sensor_output: bool = False,
-    sensor_dropout: float = 0.0,
-    zero_shot: bool = False,
-    climatology: bool = False,
-) -> Forecaster:
-    """Build the shared social forecaster with fresh weights; arguments are settings by the same names.
-
-    social: social layers, ``None`` for encoder and output layer alone. zero_shot: leave out weights per sensor and per
-    time. patch must divide the lookback. Raises ValueError for impossible sizes. Weights depend on the draw order.
-    """
-    tokens = Tokens(
-        width,
-        network.sensors,
-        network.lookback,
-        network.slots,
-        inputs=len(network.inputs),
-        calendar=not zero_shot,
-        identity=sensor_embedding and not zero_shot,
-        patch=patch,
-    )
-    length = network.lookback // patch
-    shared: SharedEncoder | WindowMlp
-    if encoder == "mlp":
-        shared = WindowMlp(width, length, mlp_width, dropout)
-    else:
-        cpu_chunk = CPU_CHUNK * patch  # as many steps
-        shared = SharedEncoder(
-            width, blocks, slstm_at, heads, length, dropout, backend, encoder_batch, activation_checkpointing, cpu_chunk
-        )
-    layers = social.make(width, dropout) if social else []
-    read = ClimatologyInputs(width, network.horizon, len(network.targets), network.read, patch) if climatology else None
-    sensor_outputs = network.sensors if per_sensor_output and not zero_shot else 0
-    scaler = network.scaler()
-    return Forecaster(tokens, shared, layers, network.horizon, scaler, sensor_outputs, read, sensor_dropout)
+def _social_layers(network: DataSpec, model: ModelSettings, pooling: PoolingSettings) -> list[SocialLayer]:
+    """Build the social layers with fresh weights; none for pooling kind ``none``."""
+    kind = POOLINGS[pooling.kind]
+    if kind.path is None:
+        return []
+    near = self_neighbours(network.sensors) if pooling.kind == "self_only" else network.neighbours
+    pool = kind.load()
+    return [SocialLayer(model.width, pool(model.width, Geometry(near, pooling)), model.dropout) for _ in range(LAYERS)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.data.scaler import DataSpec, StandardScaler
+from socialx.settings.schema import ModelSettings
 
 
 class Linear(nn.Module):
@@ -87,13 +88,14 @@ class Stid(nn.Module):
 class WindowMlp(nn.Module):
     """MLP encoder: the flattened window through one hidden layer, for comparison with the shared xLSTM.
 
-    x [S,T,E] -> [S,E], with T = lookback; hidden: hidden units.
+    x [S,T,E] -> [S,E], with T = lookback, and ``mlp_width`` hidden units.
     """
 
-    def __init__(self, width: int, lookback: int, hidden: int, dropout: float = 0.0) -> None:
+    def __init__(self, model: ModelSettings, lookback: int) -> None:
         super().__init__()
+        width, hidden = model.width, model.mlp_width
         self.layers = nn.Sequential(nn.Linear(width * lookback, hidden), nn.GELU(), nn.Linear(hidden, width))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode sequences x [S,T,E] (tokens) -> [S,E], as ``SharedEncoder`` does."""

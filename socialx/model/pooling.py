@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from torch.nn import functional as F
 from socialx.core.precision import factor
 from socialx.data.geo import Neighbours
 from socialx.model.tiled_attention import attention
+from socialx.settings.schema import HEADS, PoolingSettings
 
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast
@@ -51,11 +51,10 @@ def mask_dropped_sensors(table: Tensor, keep: Tensor | None, trailing_dims: int)
 class Geometry(nn.Module):
     """Bias for each sensor pair, per head: the pooling part that is independent from the state.
 
-    gate_radius_km: distance at which the gate starts at one half. mask_mode soft: the gate falls smoothly; radius and
-    softness are trained if ``learnable``; hard: farther sensors are excluded and nothing is trained. positional: the
-    offset (east, north) adds to the logit. adaptive_adjacency_rank: rank of a learned adjacency over directed sensor
-    pairs, 0 for none: the product ``goal`` and ``source``, with vectors per head for the pooling sensor and for its
-    neighbour, as in Graph WaveNet (Wu et al. 2019, arXiv:1906.00121).
+    Reads the settings ``gate_radius_km``, ``learnable_radius``, ``mask_mode``,
+    ``use_positional`` and ``adaptive_adjacency_rank``. The learned adjacency over directed sensor pairs is the product
+    ``goal`` and ``source``, with vectors per head for the pooling sensor and for its neighbour, as in Graph WaveNet (Wu
+    et al. 2019, arXiv:1906.00121).
     """
 
     index: Tensor
@@ -64,24 +63,13 @@ class Geometry(nn.Module):
     distance: Tensor
     offsets: Tensor
 
-    def __init__(
-        self,
-        heads: int,
-        neighbours: Neighbours,
-        gate_radius_km: float = 5.0,
-        learnable: bool = True,
-        positional: bool = True,
-        mask_mode: str = "soft",
-        adaptive_adjacency_rank: int = 0,
-    ) -> None:
+    def __init__(self, neighbours: Neighbours, pooling: PoolingSettings, heads: int = HEADS) -> None:
         super().__init__()
         shape = neighbours.index.shape
         if not shape == neighbours.exists.shape == neighbours.distance.shape == neighbours.offsets.shape[:-1]:
             raise ValueError(f"index {shape} and the exists, distance or offsets of these neighbours do not match")
-        if mask_mode not in ("soft", "hard"):
-            raise ValueError(f"mask_mode {mask_mode!r}: soft or hard")
-        self.heads, self.soft = heads, mask_mode == "soft"
-        exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= gate_radius_km)
+        radius_km, self.heads, self.soft = pooling.gate_radius_km, heads, pooling.mask_mode == "soft"
+        exists = neighbours.exists if self.soft else neighbours.exists & (neighbours.distance <= radius_km)
         # The graph belongs to the network that is forecast, not to the weights: it is not in the state dict.
         self.register_buffer("index", torch.from_numpy(neighbours.index), persistent=False)
         column = F.pad(torch.from_numpy(neighbours.index), (0, 1), value=len(neighbours.index))  # with the null key's
@@ -91,19 +79,19 @@ class Geometry(nn.Module):
         # In units of the first radius, so that the weights that read them start at a sensible size.  But at least of
         # 1 km, over which the gate falls: in smaller units what is far would count more by its offset than it fades.
         # A far offset is shortened: a trained bias can grow faster with the distance than the gate falls.
-        offsets = neighbours.offsets / max(gate_radius_km, 1.0)
+        offsets = neighbours.offsets / max(radius_km, 1.0)
         offsets = offsets / np.maximum(np.linalg.norm(offsets, axis=-1, keepdims=True) / FAR_RADII, 1.0)
         self.register_buffer("offsets", torch.from_numpy(offsets).float(), persistent=False)
         # Logarithms keep both positive.  beta starts at 1/km: the gate falls from 0.73 to 0.27 within 1 km of r.
-        trained = learnable and self.soft
-        self.log_radius = nn.Parameter(torch.full((heads,), math.log(gate_radius_km)), requires_grad=trained)
+        trained = pooling.learnable_radius and self.soft
+        self.log_radius = nn.Parameter(torch.full((heads,), math.log(radius_km)), requires_grad=trained)
         self.log_beta = nn.Parameter(torch.zeros(heads), requires_grad=trained)
         self.offset_bias = None
-        if positional:
+        if pooling.use_positional:
             self.offset_bias = nn.Sequential(nn.Linear(2, OFFSET_WIDTH), nn.GELU(), nn.Linear(OFFSET_WIDTH, heads))
         self.goal = self.source = None
-        if adaptive_adjacency_rank:
-            vectors = heads, len(neighbours.index), adaptive_adjacency_rank
+        if pooling.adaptive_adjacency_rank:
+            vectors = heads, len(neighbours.index), pooling.adaptive_adjacency_rank
             self.goal, self.source = (nn.Parameter(0.1 * torch.randn(*vectors)) for _ in range(2))
         self.keep: Tensor | None = None  # sensors whose vectors the step uses, bool [N]; None: all
 
@@ -374,17 +362,3 @@ class SocialLayer(nn.Module):
         """Add pooled neighbours and a feed-forward part to state [B,N,E] -> [B,N,E]."""
         state = state + self.dropout(self.pooling(self.pool_norm(state)))
         return state + self.dropout(self.feed(self.feed_norm(state)))
-
-
-@dataclass(frozen=True)
-class Social:
-    """Recipe for social layers: pooling class, and a function that builds each layer's geometry."""
-
-    pool: type[SocialPooling]
-    geometry: Callable[[], Geometry]
-    layers: int = 2
-
-    def make(self, width: int, dropout: float) -> list[SocialLayer]:
-        """Build the layers of width E with fresh weights."""
-        geometries = (self.geometry() for _ in range(self.layers))
-        return [SocialLayer(width, self.pool(width, geometry), dropout) for geometry in geometries]

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from socialx.core.errors import counted
-from socialx.dataset import GIB
+from socialx.data.loaders import GIB
 from socialx.drawing.terminal import bar, number, percent
 from socialx.profiling.analysis import group_means
 from socialx.profiling.profile import Finding, Gain, Profile

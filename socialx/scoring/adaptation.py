@@ -367,7 +367,7 @@ class Past:
         for indices, batch in context.batches(times, self.batch_size):
             forecast = torch.from_numpy(self.precision.infer(DailyModel(self, leans=False), batch))
             rows = context.rows_at(times[indices, None] + step_s * np.arange(1, data.horizon + 1))
-            truth, valid = (torch.from_numpy(part[..., list(context.targets)]) for part in context.read(rows))
+            truth, valid = (torch.from_numpy(part[..., list(context.layout.targets)]) for part in context.read(rows))
             parts.append(PastForecasts(forecast, batch.last_observed, _usual(batch, forecast), truth, valid))
         return PastForecasts(*map(torch.cat, zip(*parts, strict=True))) if parts else None
 

@@ -97,7 +97,7 @@ class Latest:
             experiment.past.renew(experiment.data)
         context = experiment.data.context(JITTER_S)
         issued = find_origins(experiment, context, requested_times(experiment, context, Asked()))
-        earlier = issued - 60 * context.step_minutes * context.horizon
+        earlier = issued - 60 * context.step_minutes * context.layout.horizon
         times = [issued, earlier] if (context.rows_at(earlier) >= 0).all() else [issued]
         return [Lookback.until(experiment, context, time) for time in times]
 
@@ -119,18 +119,19 @@ class Latest:
         self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = to_json({**tenths, "last_observed": readings})
-        times, observed = context.excerpt(origins, SHOWN_HISTORIES * context.lookback)
-        usual = data.shared_climatology.lookup(times, np.repeat(origins, len(times))).readings[0, ..., 0]
+        times, observed = context.excerpt(origins, SHOWN_HISTORIES * context.layout.lookback)
+        usual = data.climatology.shared.lookup(times, np.repeat(origins, len(times))).readings[0, ..., 0]
         self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version
 
     def _score(self, issue: Issue) -> None:
         """Count observations inside earlier 50 % intervals whose horizon has ended by ``issue``, for ``coverage``."""
         context, origin = issue.context, int(issue.origins[0])
-        for issued in [start for start in self._due if start + 60 * context.step_minutes * context.horizon <= origin]:
+        horizon_s = 60 * context.step_minutes * context.layout.horizon
+        for issued in [start for start in self._due if start + horizon_s <= origin]:
             low, high = self._due.pop(issued)
-            rows = context.rows_at(next_times(issued, context.step_minutes, context.horizon))
-            truth, valid = (part[..., next(iter(context.targets))] for part in context.read(rows))  # [P,N]
+            rows = context.rows_at(next_times(issued, context.step_minutes, context.layout.horizon))
+            truth, valid = (part[..., context.layout.targets[0]] for part in context.read(rows))  # [P,N]
             inside = valid & (low <= truth) & (truth <= high)
             self._scored.append((issued, int(inside.sum()), int(valid.sum())))
         while self._scored and self._scored[0][0] < origin - DAY_S:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, Valida
 
 from socialx.core.errors import ITEM, SocialxError, sample, shortened
 from socialx.data.calendar import DAY_S, shifts
-from socialx.data.series import ContextReader
+from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
 from socialx.files.store.store import Store
 from socialx.files.store.time_axis import JITTER_S, Clock, known_zone, read_time
@@ -78,7 +78,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Lookback:
     values[0] = of_file.latest_before(int(seconds[0]))
     seconds = np.concatenate([seconds[:1] - 60 * data.store.step_minutes, seconds])
     source = Arrays(values, data.store.is_reading(values), seconds, data.store.step_minutes, data.calendar)
-    context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), rolling=of_file.rolling)
+    context = ContextReader(source, WindowLayout(data.lookback, data.horizon), rolling=of_file.rolling)
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
         raise SocialxError("readings", empty, "send at least one reading")

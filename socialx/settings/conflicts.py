@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from socialx.core.errors import Argument, SettingsError, counted
 from socialx.settings.kinds import ENCODERS, NEIGHBOURS, POOLINGS, CustomModel, find_model
 from socialx.settings.schema import HEADS, ModelSettings, PoolingSettings, Settings
@@ -55,20 +53,14 @@ def takes_new_sensors(settings: Settings) -> bool:
 
 def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
     """Raise SettingsError for settings that exclude each other; finer: model steps in a step of the file."""
-    for problem, remedy in _conflicts(settings, finer):
-        raise SettingsError("", problem, remedy)
-
-
-def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[str, str]]:
-    """Yield the problem and a remedy, as texts, for each conflict between settings; finer: see ``refuse_conflicts``."""
     model, pooling, lookback = settings.model, settings.pooling, finer * settings.data.lookback
     also, social = Argument("data.extra_data"), find_model(model.kind).social
-    pools = social and POOLINGS[pooling.kind].path is not None
     if settings.data.extra_data and not model.zero_shot:
         problem = f"a model with weights per sensor learns from one network, and {also} adds others"
-        yield problem, f"add {Argument('model.zero_shot', True)}"
+        raise SettingsError("", problem, f"add {Argument('model.zero_shot', True)}")
     if settings.data.extra_data and settings.trainer.teacher:
-        yield f"{Argument('trainer.teacher')} forecasts one network, and {also} adds others", f"drop {also}"
+        problem = f"{Argument('trainer.teacher')} forecasts one network, and {also} adds others"
+        raise SettingsError("", problem, f"drop {also}")
     if social and lookback % model.patch:
         fit = [steps for steps in range(1, lookback + 1) if lookback % steps == 0]
         below = max(steps for steps in fit if steps < model.patch)
@@ -76,7 +68,9 @@ def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[str, str]]:
         problem = (
             f"model.patch {model.patch} does not divide the lookback of {counted(lookback, 'step')} ({listed} would)"
         )
-        yield problem, f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}"
-    if pools and model.width % HEADS:
+        raise SettingsError(
+            "", problem, f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}"
+        )
+    if social and POOLINGS[pooling.kind].path is not None and model.width % HEADS:
         problem = f"model.width {model.width} must be a multiple of the {HEADS} heads in a social layer"
-        yield problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}"
+        raise SettingsError("", problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}")

@@ -100,7 +100,7 @@ MODELS: dict[str, Model] = _table(
     Model(
         "social",
         "one shared encoder and social pooling",
-        "socialx.model.forecaster:social_forecaster",
+        "socialx.model.forecaster:Forecaster",
         social=True,
         sensor_tables=("sensor_embedding", "per_sensor_output"),
     ),
@@ -121,11 +121,10 @@ MODELS: dict[str, Model] = _table(
 )
 
 ENCODERS: dict[str, Kind] = _table(
-    Kind("xlstm", "the shared xLSTM", "socialx.model.xlstm.encoder:SharedEncoder", ignores=("model.mlp_width",)),
+    Kind("xlstm", "the shared xLSTM", ignores=("model.mlp_width",)),
     Kind(
         "mlp",
         "an MLP of the flattened window",
-        "socialx.model.plain:WindowMlp",
         ignores=tuple(
             f"model.{name}" for name in ("blocks", "slstm_at", "backend", "encoder_batch", "activation_checkpointing")
         ),

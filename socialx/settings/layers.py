@@ -152,11 +152,9 @@ class ConfigLayers:
         env: Mapping[str, str] | None = None,
         sets: Sequence[str] = (),
         flags: Mapping[str, Any] | None = None,
-        *,
         here: Path | None = None,
-        preset: str | None = None,
     ) -> ConfigLayers:
-        """Read the layers of a command line; a later source wins: files, env, sets, flags. here, preset: see class.
+        """Read the layers of a command line; a later source wins: files, env, sets, flags. here: see class.
 
         files: YAML or TOML. env: environment. sets: ``section.key=value``. flags: typed values by dotted key. Raises
         SettingsError for an unreadable file and for ``sets`` lacking ``=``.
@@ -175,7 +173,7 @@ class ConfigLayers:
             values[key.strip()] = Value(value, SET)
         values |= {key: Value(value, flag_name(key)) for key, value in (flags or {}).items()}
         local = _with_origin(read_settings(here), str(here)) if here else {}
-        return cls(values, local, preset, (*([here] if here else []), *files))
+        return cls(values, local, files=(*([here] if here else []), *files))
 
     @classmethod
     def from_call(

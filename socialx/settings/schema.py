@@ -2,8 +2,8 @@
 
 Sections are frozen and refuse unknown keys. A field has default, help and limits; the tables below the tree say which
 commands have a flag for a setting and when its value may differ from training. Lightning's settings keep Lightning's
-names. Only ``layers``, ``build``, ``tasks`` and ``cli`` read this tree; lower code takes plain arguments. The defaults
-equal ``--preset xlstm-small``. Runs without torch, so that ``--help`` stays quick.
+names. ``model`` and ``data`` take frozen sections; only ``layers``, ``tasks`` and ``cli`` read the
+whole tree. The defaults equal ``--preset xlstm-small``. Runs without torch, so that ``--help`` stays quick.
 """
 
 from __future__ import annotations

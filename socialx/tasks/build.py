@@ -1,14 +1,9 @@
-"""Settings -> Experiment: the one place where settings become objects.
-
-Only higher layers see settings, and only lower layers build models.
-"""
+"""Settings -> Experiment: hands sections to data and model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +13,15 @@ from socialx.core.environment import keep_freed_memory
 from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.precision import Precision, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
-from socialx.data.geo import self_neighbours
-from socialx.data.loaders import Loading
-from socialx.data.scaler import DataSpec, MeanStd
-from socialx.dataset import Dataset, open_dataset
+from socialx.data.scaler import DataSpec
+from socialx.dataset import FRESH, Dataset, Fit, open_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
-from socialx.model.pooling import Geometry, Social
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.conflicts import idle_settings, refuse_conflicts
-from socialx.settings.kinds import POOLINGS, CustomModel, find_model
-from socialx.settings.schema import HEADS, LAYERS, ModelSettings, Settings
+from socialx.settings.kinds import CustomModel, find_model
+from socialx.settings.schema import ModelSettings, PoolingSettings, Settings
 
 
 @dataclass(frozen=True)
@@ -47,89 +39,66 @@ class Experiment:
     past: Past | None = None
 
 
-def build(
-    settings: Settings,
-    data: Dataset | None = None,
-    *,
-    split: bool = True,
-    moments: Mapping[str, MeanStd] | None = None,
-    sensors: tuple[str, ...] | None = None,
-    finer: int = 1,
-    holidays: str | None = None,
-    units: Mapping[str, str] | None = None,
-) -> Experiment:
+def build(settings: Settings, data: Dataset | None = None, *, split: bool = True, fit: Fit = FRESH) -> Experiment:
     """Open the data, unless ``data`` is given, and build the model for the data.
 
-    split: whether to cut the file into train, validation and test.  moments: the scaler of a trained run, in place of a
-    scaler for this file.  sensors: the ids that the file must have, in model order.  finer: model steps per file step.
-    holidays: the holiday list, where the path differs from the settings.  units: see ``open_dataset``.
+    split: whether to cut the file into train, validation and test.  fit: what a trained run fixes.
 
     Raises SettingsError for settings that conflict, and SocialxError for an unsuitable file.
     """
-    refuse_conflicts(settings, finer)
+    refuse_conflicts(settings, fit.finer)
     precision = _prepare_device(settings)
-    device = precision.device
-    train_climatology_days = choose_climatology_days(settings)
+    days = choose_climatology_days(settings)
     if data is None:
-        if settings.data.path is None:
+        section = settings.data
+        if section.path is None:
             remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
             raise SettingsError("", "a data file is needed", remedy)
-        data = open_dataset(
-            settings.data.path,
-            targets=settings.data.targets,
-            inputs=settings.data.inputs,
-            lookback=settings.data.lookback,
-            horizon=settings.data.horizon,
-            device=device,
-            split_method=settings.data.split_method if split else None,
-            days=settings.data.days if split else None,
-            moments=moments,
-            sensors=sensors,
-            loading=make_loading(settings),
-            train_climatology_days=train_climatology_days,
-            holidays=load_holidays(holidays or settings.data.holidays) if settings.data.holidays else None,
-            units=units,
-        )
-    elif train_climatology_days and not data.train_climatology_days:  # the model was built without a climatology
-        data = replace(data, train_climatology_days=train_climatology_days)
-    roads = None if "pooling.distances" in idle_settings(settings) else settings.pooling.distances
-    graph = (settings.pooling.neighbours, settings.pooling.max_distance_km, roads, settings.pooling.require_locations)
+        section = section if split else section.model_copy(update={"days": None})
+        data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
+        if section.holidays:
+            holidays = load_holidays(fit.holidays or section.holidays)
+            data = replace(data, calendar=replace(data.calendar, holidays=holidays))
+    elif days and not data.train_climatology_days:  # the model was built without a climatology
+        data = replace(data, train_climatology_days=days)
+    pooling = pooling_in_effect(settings)
+    graph = pooling.neighbours, pooling.max_distance_km, pooling.distances, pooling.require_locations
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
-    longer = {name: finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
-    network = replace(network, **longer)
-    kind, pooling = find_model(settings.model.kind), POOLINGS[settings.pooling.kind]
+    longer = {name: fit.finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
+    model = build_model(settings, replace(network, **longer))
+    checksum = data.checksum  # reads the whole file
+    free_flow = latest_free_flow(data)[1].tolist()
+    seed = settings.trainer.seed
+    protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, seed, pooling.distances)
+    return Experiment(settings, precision, data, model, protocol)
+
+
+def build_model(settings: Settings, network: DataSpec) -> nn.Module:
+    """Build the model for a network, with fresh weights drawn from ``trainer.seed``.
+
+    Raises SettingsError for sizes that do not go together.
+    """
+    kind = find_model(settings.model.kind)
     torch.manual_seed(settings.trainer.seed)
     model_class = kind.load()
-    reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
-    arguments: dict[str, Any] = {name: getattr(settings.model, name) for name in reads}
-    if kind.social:
-        arguments["heads"] = HEADS
-    if kind.social and pooling.path is not None:
-        social = settings.pooling
-        geometry = partial(
-            Geometry,
-            HEADS,
-            self_neighbours(network.sensors) if social.kind == "self_only" else network.neighbours,
-            gate_radius_km=social.gate_radius_km,
-            learnable=social.learnable_radius,
-            positional=social.use_positional and "pooling.use_positional" not in pooling.ignores,
-            mask_mode=social.mask_mode,
-            adaptive_adjacency_rank=0
-            if "pooling.adaptive_adjacency_rank" in idle_settings(settings)
-            else social.adaptive_adjacency_rank,
-        )
-        arguments["social"] = Social(pooling.load(), geometry, LAYERS)
     try:
-        model = model_class(network, **arguments)
+        if kind.social:
+            return model_class(network, settings.model, pooling_in_effect(settings))
+        reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
+        model: nn.Module = model_class(network, **{name: getattr(settings.model, name) for name in reads})
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
         raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
     if isinstance(kind, CustomModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
-    checksum = data.checksum  # reads the whole file
-    free_flow = latest_free_flow(data)[1].tolist()
-    protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, settings.trainer.seed, roads)
-    return Experiment(settings, precision, data, model, protocol)
+    return model
+
+
+def pooling_in_effect(settings: Settings) -> PoolingSettings:
+    """Return the section ``pooling`` with what has no effect on the model switched off."""
+    off = {"distances": None, "use_positional": False, "adaptive_adjacency_rank": 0}
+    idle = idle_settings(settings)
+    return settings.pooling.model_copy(update={name: value for name, value in off.items() if f"pooling.{name}" in idle})
 
 
 def _prepare_device(settings: Settings) -> Precision:
@@ -164,14 +133,3 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
         raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
-
-
-def make_loading(settings: Settings) -> Loading:
-    """Return the loader settings as plain numbers."""
-    return Loading(
-        mode=settings.loader.mode,
-        shard_bytes=None if settings.loader.shard_gb is None else int(settings.loader.shard_gb * (1 << 30)),
-        workers=settings.loader.num_workers,
-        prefetch=settings.loader.prefetch_factor,
-        pin_memory=settings.loader.pin_memory,
-    )

@@ -29,15 +29,17 @@ from socialx.core.notebook import ResultRepr
 from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
+from socialx.data.loaders import GIB
+from socialx.data.loading import choose_mode, series_bytes
 from socialx.data.scaler import MeanStd, measure
-from socialx.dataset import GIB, Dataset, find_windows, open_dataset, series_bytes, with_mode
+from socialx.dataset import Dataset, Fit, find_windows, open_dataset
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.conflicts import idle_settings, refuse_conflicts
 from socialx.settings.layers import DEFAULT, Config, ConfigLayers, flat, sees_gpu
 from socialx.settings.schema import Settings
-from socialx.tasks.build import build, choose_climatology_days, make_loading
+from socialx.tasks.build import build, choose_climatology_days
 from socialx.tasks.train import describe_compute
 from socialx.training.run_folder import TRAINED
 
@@ -311,11 +313,11 @@ def _data(setup: Setup) -> Answer:
     stores = [open_store(path, name, settings.data.days) for name in names]
     first = stores[0]
     rows, sensors = len(first.seconds), len(first.sensors.ids)
-    windows = find_windows(first, section.lookback, section.horizon, section.split_method)
+    windows = find_windows(first, section)
     for store in stores:  # a damaged part of the file shows when it is read
         store.read(slice(0, length))
         store.read(slice(rows - length, rows))
-    mode = with_mode(make_loading(settings), path, first, len(names), device).mode
+    mode = choose_mode(settings.loader, path, (rows, sensors, len(names)), device).mode
     free = free_bytes(device)
     room = "" if free is None else f" of {_size(free)} free on {device}"
     series = f"{_size(series_bytes(rows, sensors, len(names)))}{room}: loader mode {mode}"
@@ -332,7 +334,7 @@ def _step(setup: Setup) -> Answer:
     data = _first_rows(settings, path, device)
     experiment = build(settings, data)
     start = torch.zeros(1, dtype=torch.int64, device=device)
-    series = data.series_with_climatology()
+    series = data.loaders.series()
     example = TrainingBatch(series.window(start), series.target(start))
     model = experiment.model.to(device)
     for words, tensors in (
@@ -374,18 +376,9 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
     last = int(store.seconds[section.lookback + section.horizon - 1])
     # A square matrix of distances has no ids: it fits all sensors.
     fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
-    data = open_dataset(
-        path,
-        targets=section.targets,
-        inputs=section.inputs,
-        lookback=section.lookback,
-        horizon=section.horizon,
-        device=device,
-        split_method=None,
-        days=last // DAY_S - int(store.seconds[0]) // DAY_S + 1,
-        sensors=fewer,
-        train_climatology_days=choose_climatology_days(settings),
-    )
+    days = last // DAY_S - int(store.seconds[0]) // DAY_S + 1
+    section = section.model_copy(update={"path": path, "days": days})
+    data = open_dataset(section, None, device, choose_climatology_days(settings), Fit(sensors=fewer))
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)
     except SocialxError:  # a step needs no observations

@@ -28,7 +28,7 @@ from socialx.core.version import __version__
 from socialx.data.calendar import DAY_S, shifts
 from socialx.files.store.quantities import NOT_NEGATIVE
 from socialx.files.store.time_axis import as_text, clock_changes
-from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, FileFacts, trace_model
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ARGUMENT, SET, ConfigLayers
@@ -191,7 +191,7 @@ def export_model(experiment: Experiment) -> ExportModel:
     data = experiment.data
     missing = [data.stores[name].missing for name in data.inputs]
     not_negative = [name in NOT_NEGATIVE for name in data.targets]
-    stats = data.shared_climatology.today() if data.train_climatology_days else None
+    stats = data.climatology.shared.today() if data.train_climatology_days else None
     file_days = data.calendar.day(data.store.seconds)
     days, changes = np.arange(file_days.min(), file_days.max() + KNOWN_DAYS), []
     if (zone := data.calendar.zone) is not None:
@@ -199,7 +199,8 @@ def export_model(experiment: Experiment) -> ExportModel:
         changes = [(begin, int(shifts(zone, np.array(begin))))]
         changes += [(moment, after - before) for moment, before, after in clock_changes(zone, days)]
     holidays, step_minutes = data.calendar.holidays_among(days), data.store.step_minutes
-    return ExportModel(experiment.model, data.network, step_minutes, missing, not_negative, stats, holidays, changes)
+    facts = FileFacts(step_minutes, missing, not_negative, holidays, changes)
+    return ExportModel(experiment.model, data.network, facts, stats)
 
 
 @contextmanager

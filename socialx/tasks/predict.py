@@ -229,18 +229,18 @@ def requested_times(experiment: Experiment, context: ContextReader, asked: Asked
     at, start, end, every = asked.at, asked.start, asked.end, asked.every
     store, step_s = experiment.data.store, 60 * context.step_minutes
     shown = store.clock.text
-    first = int(store.seconds.min()) + (context.lookback - 1) * step_s
+    first = int(store.seconds.min()) + (context.layout.lookback - 1) * step_s
     last = int(store.seconds.max())
     if first > last + JITTER_S:
         rows = f"the file ends {(last - int(store.seconds.min())) // step_s + 1} steps after the first row"
-        raise SocialxError(store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file")
+        raise SocialxError(store.path, f"{rows}, and one lookback is {context.layout.lookback}", "use a longer file")
 
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else store.clock.seconds(time, argument)
         if second > last + JITTER_S:
             raise SettingsError("", *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
-            fewer = f"{store.path} has fewer than {context.lookback} rows, one lookback, until"
+            fewer = f"{store.path} has fewer than {context.layout.lookback} rows, one lookback, until"
             earliest = f"use {Argument(argument, shown(first))} or a later time"
             raise SettingsError("", f"{fewer} {Argument(argument, shown(second))}", earliest)
         return second
@@ -303,7 +303,7 @@ def find_origins(
     age_s = age_seconds(store.timezone, int(issued[-1]))
     if argument is None and age_s > DAY_S:
         note(Message(store.path, f"the last row is {duration(age_s)} old ({shown(int(issued[-1]))})"))
-    lookback = np.unique(issued[:, None] + 60 * context.step_minutes * np.arange(1 - context.lookback, 1))
+    lookback = np.unique(issued[:, None] + 60 * context.step_minutes * np.arange(1 - context.layout.lookback, 1))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
         gap = shown(int(lookback[rows < 0][0]))
@@ -317,7 +317,7 @@ def find_origins(
         until = shown(int(issued[0]))
         last = _last_observation(store, int(issued[0]))
         earlier = "" if last is None else f"use {Argument('at', shown(last))}, the last observation"
-        raise SocialxError(store.path, f"the {context.lookback} rows until {until} hold no observation", earlier)
+        raise SocialxError(store.path, f"the {context.layout.lookback} rows until {until} hold no observation", earlier)
     return issued
 
 

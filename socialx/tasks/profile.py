@@ -12,7 +12,7 @@ from socialx.core.environment import environment, free_bytes
 from socialx.core.outputs import TRACE, check_outputs
 from socialx.core.progress import Callback, note
 from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
-from socialx.dataset import series_bytes
+from socialx.data.loading import series_bytes
 from socialx.profiling.measure import Lengths, first_batches, measure
 from socialx.profiling.profile import Profile
 from socialx.profiling.rules import WARN, fits, with_findings
@@ -53,7 +53,7 @@ def profile(
             experiment = build(loaded.settings)
         effective, precision = experiment.settings, experiment.precision
         # Every process may see another amount of free memory, and all need one order of the windows.
-        shard = group.broadcast_object(experiment.data.shard_windows(experiment.protocol.windows["train"]))
+        shard = group.broadcast_object(experiment.data.loaders.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
             loader = train_loader(experiment, group, shard)
             learner = make_learner(experiment, len(loader), group)
@@ -75,7 +75,7 @@ def profile(
         if waits and fits(measured) and dataset.windows is not None:
             # Time a batch of an on-device series.
             order = WindowOrder(dataset.windows.split("train"), effective.loader.batch_size, shuffle=True)
-            seconds = first_batches(DeviceLoader(dataset.series, order), GATHERED, dataset.device)
+            seconds = first_batches(DeviceLoader(dataset.loaders.observations, order), GATHERED, dataset.device)
             resident_s = seconds * effective.trainer.accumulate_grad_batches
             measured = replace(measured, loader=replace(facts, resident_s=resident_s))
         return with_findings(measured)

@@ -21,6 +21,7 @@ from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.precision import Precision
 from socialx.core.progress import Callback, Start, emit, note
 from socialx.data.loaders import Loader
+from socialx.dataset import Fit
 from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.protocol import ScoringProtocol, sensor_places
@@ -170,7 +171,7 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
             return plan_resumed(goes_on, loaded)
     loaded.note_preset(layers.preset)
     loaded.note_unread()
-    experiment = build(loaded.settings, moments=start.protocol.scaler if start else None)
+    experiment = build(loaded.settings, fit=Fit(start.protocol.scaler if start else None))
     if start:
         experiment = load_start_weights(start, experiment)
     return Plan(experiment, loaded.origin, overwrite=overwrite or begun)
@@ -181,7 +182,8 @@ def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
     loaded.note_unread()
     settings, trained = loaded.settings, old.protocol
     holidays = old.holidays(settings.data.holidays, loaded.origin["data.holidays"])
-    experiment = build(settings, moments=trained.scaler if settings.trainer.init_from else None, holidays=holidays)
+    fit = Fit(trained.scaler if settings.trainer.init_from else None, holidays=holidays)
+    experiment = build(settings, fit=fit)
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
@@ -212,13 +214,13 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
                 experiment = add_teacher_forecasts(experiment)
         data = experiment.data
         # Every process may see another amount of free memory, and all need one order of the windows.
-        shard = group.broadcast_object(data.shard_windows(experiment.protocol.windows["train"]))
+        shard = group.broadcast_object(data.loaders.shard_windows(experiment.protocol.windows["train"]))
         with group.all_or_none():
             networks = [experiment, *(load_extra_networks(experiment) if settings.data.extra_data else ())]
             loader, validation = make_loaders(networks, group, shard)
             seen = () if old else find_seen_rows(networks)
             holidays = holiday_file(settings.data.holidays)
-            climatology = data.shared_climatology.today() if data.train_climatology_days and not old else None
+            climatology = data.climatology.shared.today() if data.train_climatology_days and not old else None
             learner = make_learner(experiment, len(loader), group)
             run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes))
             stack.enter_context(log_epochs_to(settings.trainer.loggers if writes else (), run.path, flat(settings)))

@@ -13,6 +13,7 @@ from socialx.core.errors import Argument, Command, Message, SettingsError, Socia
 from socialx.core.progress import note
 from socialx.data.climatology import DailyStats
 from socialx.data.scaler import MeanStd
+from socialx.dataset import Fit
 from socialx.files.store.quantities import ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.state import select_sensor_weights, starting_state
@@ -201,10 +202,12 @@ def build_for_run(
         settings,
         first.data if first else None,
         split=split,
-        moments=None if split else run.protocol.scaler,
-        sensors=run.sensors if sensor_tables(settings) and not free and not split else None,
-        finer=finer,
-        holidays=holidays,
+        fit=Fit(
+            moments=None if split else run.protocol.scaler,
+            sensors=run.sensors if sensor_tables(settings) and not free and not split else None,
+            holidays=holidays,
+            finer=finer,
+        ),
     )
     return experiment, weights, climatology
 

@@ -12,6 +12,7 @@ import torch
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note, work
 from socialx.data.loaders import Loader
+from socialx.dataset import Fit
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
 from socialx.scoring.protocol import OWN_DATA, Seen, sensor_places
@@ -34,7 +35,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
     for path in experiment.settings.data.extra_data:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
-        other = build(settings, moments=experiment.data.moments, units=units)
+        other = build(settings, fit=Fit(experiment.data.moments, units=units))
         other.protocol.refuse_other(
             replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
         )

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from socialx import dataset
-from socialx.data.series import OLD, Series
+from socialx.data import loading
+from socialx.data.series import OLD, Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
 from socialx.files.store.store import Store
+from socialx.settings.schema import DataSettings, LoaderSettings
 from tests.commands import SMALL, refused, small_file, socialx, works
 from tests.networks import carry_forward
 
@@ -21,8 +22,7 @@ CPU = torch.device("cpu")
 
 
 def opened(path: Path, days: int | None = None) -> Dataset:
-    options = {"lookback": 12, "horizon": 12, "device": CPU, "split_method": "canonical", "days": days}
-    return open_dataset(path, targets=("avg_speed",), inputs=None, **options)
+    return open_dataset(DataSettings(path=path, days=days), LoaderSettings(), CPU)
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         found = opened(tmp_path / "x.h5")
-        _ = found.series
+        _ = found.loaders.observations
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -46,8 +46,8 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
 
 def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small_file(tmp_path)
-    monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
-    monkeypatch.setattr(dataset, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(loading, "WORTH_A_LINE", 0)
+    monkeypatch.setattr(loading, "free_bytes", lambda device: 1000)
     monkeypatch.setattr(Store, "read", None)  # it would be called to read
     error = refused("train", "--data", path, "--run-dir", tmp_path / "run", "--mode", "on_device", *SMALL)
     assert "400 rows x 4 sensors take 0.0 GiB on cpu, 0.0 GiB are free.\n  try: use --mode sharded, or" in error
@@ -57,7 +57,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, mon
 
 def test_large_data_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small_file(tmp_path)
-    monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
+    monkeypatch.setattr(loading, "WORTH_A_LINE", 0)
     result = socialx("evaluate", "--baselines", "--data", path)
     assert "400 rows x 4 sensors take 0.0 GiB on cpu" in result.stderr
     assert "loader mode on_device" in result.stderr
@@ -82,7 +82,7 @@ def test_the_latest_reading_is_found_however_old_it_is(rows: int, share: float) 
     values = random.uniform(20, 70, (rows, 5, 2)).astype(np.float32)
     valid = random.uniform(size=values.shape) < share
     source = Arrays(values, valid, 1_330_560_000 + 300 * np.arange(rows))
-    series = Series(source, 12, 3, CPU, targets=(1, 0))
+    series = Series(source, WindowLayout(12, 3, targets=(1, 0)), CPU)
     starts = torch.arange(rows - 12 + 1)
     found = series.window(starts)
     np.testing.assert_array_equal(found.last_observed, carry_forward(values, valid)[11:][..., [1, 0]])

@@ -77,14 +77,14 @@ def test_listed_roads_count_both_ways_by_the_shorter_distance() -> None:
     start, end = np.array([0, 1, 1, 1, 2]), np.array([1, 0, 2, 2, 2])
     km = np.array([2.0, 3.0, 5.0, 4.0, 0.0])
     xy = np.array([[0.0, 0.0], [1.0, 1.0], [np.nan, np.nan], [9.0, 9.0]])
-    found = geo.road_neighbours(start, end, km, xy, count=None)
+    found = geo.road_neighbours(geo.Roads(start, end, km), xy, count=None)
     assert found.index.tolist() == [[1, 0], [0, 2], [1, 2], [3, 3]]
     assert found.exists.tolist() == [[True, False], [True, True], [True, False], [False, False]]
     assert found.distance.tolist() == [[2.0, 0.0], [2.0, 4.0], [4.0, 0.0], [0.0, 0.0]]
     assert found.offsets[0, 0].tolist() == [1.0, 1.0]
     assert found.offsets[1, 1].tolist() == [0.0, 0.0]  # towards a sensor without a position
-    assert geo.road_neighbours(start, end, km, xy, count=1).index.tolist() == [[1], [0], [1], [3]]
-    assert not geo.road_neighbours(start, end, km, xy, None, within_km=1.0).exists.any()
+    assert geo.road_neighbours(geo.Roads(start, end, km), xy, count=1).index.tolist() == [[1], [0], [1], [3]]
+    assert not geo.road_neighbours(geo.Roads(start, end, km), xy, None, within_km=1.0).exists.any()
 
 
 def test_every_sensor_may_be_its_own_only_neighbour() -> None:

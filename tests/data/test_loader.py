@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from socialx.core.batch import TrainingBatch
 from socialx.data.loaders import DeviceLoader, WindowOrder
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from tests.networks import CPU, MONDAY, loader, series, speeds
 
@@ -37,7 +37,7 @@ def test_a_batch_is_cut_out_of_the_series() -> None:
 def test_inputs_and_targets_are_the_named_features_in_their_order(inputs: list[int], targets: list[int]) -> None:
     parts = [speeds(60, 4, seed=seed) for seed in range(3)]
     values, valid = (np.stack([part[i] for part in parts], axis=-1) for i in range(2))
-    made = Series(Arrays(values, valid, parts[0][2]), 6, 2, CPU, inputs, targets)
+    made = Series(Arrays(values, valid, parts[0][2]), WindowLayout(6, 2, tuple(inputs), tuple(targets)), CPU)
     starts = torch.tensor([3])
     b, target = made.window(starts), made.target(starts)
     np.testing.assert_array_equal(b.inputs[0], values[3:9][..., inputs])

@@ -13,7 +13,7 @@ import torch
 from socialx.core.batch import Target
 from socialx.data.calendar import DAY_S, Calendar, shifts
 from socialx.data.climatology import RollingClimatology
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.files.store.time_axis import clock_changes
 from socialx.scoring.metrics import RunningErrors, mae_values
@@ -86,7 +86,10 @@ def test_no_reading_of_the_day_of_issue_or_later_is_known(zone: str) -> None:
 
 def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
     source = commuting("America/Los_Angeles")
-    series, starts = Series(source, 2, 1, CPU), torch.arange(25_000, 33_000)  # over the change of November
+    series, starts = (
+        Series(source, WindowLayout(2, 1), CPU),
+        torch.arange(25_000, 33_000),
+    )  # over the change of November
     errors = RunningErrors(1, ("a",), STEP, CPU)
     for part in starts.split(1000):
         target = series.target(part)

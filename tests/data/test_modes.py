@@ -18,13 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 
-from socialx import dataset
 from socialx.core.batch import TrainingBatch
 from socialx.core.errors import SocialxError
-from socialx.data.loaders import DeviceLoader, Loader, Loading, RankShare, ShardLoader, WindowOrder, WorkerLoader
-from socialx.data.series import Series
+from socialx.data import loading
+from socialx.data.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
 from socialx.files.store import store
+from socialx.settings.schema import LoaderSettings
 from tests.commands import small_file, works
 from tests.data.test_dataset_memory import opened
 from tests.networks import CPU, speeds
@@ -41,13 +42,15 @@ def made(mode: str, source: Arrays, starts: np.ndarray, workers: int = 0, **orde
     length, served = LOOKBACK + HORIZON, WindowOrder(starts, **order)
 
     def part(rows: slice) -> Series:
-        return Series(source, LOOKBACK, HORIZON, CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds))))
+        return Series(
+            source, WindowLayout(LOOKBACK, HORIZON), CPU, rows=slice(rows.start, min(rows.stop, len(source.seconds)))
+        )
 
     if mode == "on_device":
-        return DeviceLoader(Series(source, LOOKBACK, HORIZON, CPU), served)
+        return DeviceLoader(Series(source, WindowLayout(LOOKBACK, HORIZON), CPU), served)
     if mode == "sharded":
         return ShardLoader(part, length, CPU, served)
-    return WorkerLoader(part, length, CPU, Loading(workers=workers), 1 << 16, served)
+    return WorkerLoader(part, length, CPU, LoaderSettings(num_workers=workers, shard_gb=2**-15), served)
 
 
 def same(one: TrainingBatch, other: TrainingBatch) -> bool:
@@ -263,16 +266,16 @@ def test_a_chunk_has_at_least_the_windows_of_a_page(tmp_path: Path, monkeypatch:
     """However many sensors there are: shards of a few windows would read the same rows again and again."""
     data = opened(small_file(tmp_path, 2600))
     for mode in ("sharded", "workers"):
-        tiny = replace(data, loading=Loading(mode, shard_bytes=1))
-        assert tiny.shard_windows(50_000) >= 1000
-        assert tiny.shard_windows(900) == 0
+        tiny = replace(data, loading=LoaderSettings(mode=mode, shard_gb=2**-30))
+        assert tiny.loaders.shard_windows(50_000) >= 1000
+        assert tiny.loaders.shard_windows(900) == 0
 
 
 @pytest.mark.parametrize(("free", "mode"), [(None, "on_device"), (10**9, "on_device"), (9_000, "sharded")])
 def test_auto_takes_the_series_where_it_fits_into_half_of_the_memory(
     free: int | None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dataset, "free_bytes", lambda device: free)
+    monkeypatch.setattr(loading, "free_bytes", lambda device: free)
     assert opened(small_file(tmp_path)).loading.mode == mode  # 8,000 bytes
 
 

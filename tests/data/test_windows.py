@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from socialx.core.errors import SocialxError
 from socialx.data.calendar import WALL, slots_per_day
 from socialx.data.scaler import measure
-from socialx.data.series import ContextReader
+from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
 from socialx.data.windows import SPLITS, split_windows
+from socialx.settings.schema import DataSettings
 from tests.data_files import refusal
 from tests.networks import MONDAY, speeds
 
@@ -33,17 +34,19 @@ def every_five_minutes(rows: int) -> np.ndarray:
     ],
 )
 def test_window_counts_of_the_published_data_sets(rows: int, rule: str, counts: tuple[int, int, int]) -> None:
-    windows = split_windows(every_five_minutes(rows), 5, 12, 12, rule)
+    windows = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=12, horizon=12, split_method=rule))
     assert tuple(len(windows.split(part)) for part in SPLITS) == counts
 
 
 def test_metr_la_training_rows_end_where_the_last_training_window_ends() -> None:
-    assert split_windows(every_five_minutes(34_272), 5, 12, 12, "canonical").training_rows == slice(0, 23_997)
+    assert split_windows(every_five_minutes(34_272), 5, DataSettings(lookback=12, horizon=12)).training_rows == slice(
+        0, 23_997
+    )
 
 
 @given(rows=st.integers(60, 400), lookback=st.integers(1, 12), horizon=st.integers(1, 12))
 def test_canonical_windows_are_all_windows_in_order(rows: int, lookback: int, horizon: int) -> None:
-    windows = split_windows(every_five_minutes(rows), 5, lookback, horizon, "canonical")
+    windows = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=lookback, horizon=horizon))
     together = np.concatenate([windows.split(part) for part in SPLITS])
     assert together.tolist() == list(range(rows - lookback - horizon + 1))
     assert windows.across_gaps == 0
@@ -67,14 +70,14 @@ def test_the_rows_of_a_window_are_those_that_its_times_find(
     for place, step in odd.items():
         steps[place % len(steps)] = step
     seconds = MONDAY + np.concatenate([[0], np.cumsum(steps)])
-    even = split_windows(every_five_minutes(rows), 5, 6, 4, rule)
+    even = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=6, horizon=4, split_method=rule))
     try:
-        windows = split_windows(seconds, 5, 6, 4, rule, slack_s)
+        windows = split_windows(seconds, 5, DataSettings(lookback=6, horizon=4, split_method=rule), slack_s)
     except SocialxError as error:
         assert "cross a time gap" in str(error)  # noqa: PT017
         return
     nothing = np.zeros((rows, 1, 1))
-    context = ContextReader(Arrays(nothing.astype(np.float32), nothing == 0, seconds), 6, 4, [0], [0], slack_s)
+    context = ContextReader(Arrays(nothing.astype(np.float32), nothing == 0, seconds), WindowLayout(6, 4), slack_s)
     clear = (np.diff(np.sort(seconds)) > 2 * slack_s).all() or slack_s == 0
     for part in SPLITS:
         kept = set(windows.split(part).tolist())
@@ -91,7 +94,10 @@ def test_the_rows_of_a_window_are_those_that_its_times_find(
 def test_canonical_windows_over_a_gap_of_published_results_are_kept(cut: int, minutes: int) -> None:
     even = every_five_minutes(250)
     seconds = even + np.where(np.arange(250) >= cut, (minutes - 5) * 60, 0)
-    kept, strict = (split_windows(seconds, 5, 6, 4, rule, published=even) for rule in ("canonical", "strict"))
+    kept, strict = (
+        split_windows(seconds, 5, DataSettings(lookback=6, horizon=4, split_method=rule), published=even)
+        for rule in ("canonical", "strict")
+    )
     assert sum(kept.counts.values()) == 241
     crossing = [start for start in range(241) if start < cut <= start + 9]
     assert (kept.across_gaps, kept.left_out) == (len(crossing), {})
@@ -101,14 +107,17 @@ def test_canonical_windows_over_a_gap_of_published_results_are_kept(cut: int, mi
 
 @given(rows=st.integers(150, 600))
 def test_strict_parts_share_no_row(rows: int) -> None:
-    windows = split_windows(every_five_minutes(rows), 5, 6, 4, "strict")
+    windows = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=6, horizon=4, split_method="strict"))
     touched = [{row for start in windows.split(part) for row in range(start, start + 10)} for part in SPLITS]
     assert not touched[0] & touched[1]
     assert not touched[1] & touched[2]
 
 
 def test_a_file_too_short_is_refused_with_the_way_out() -> None:
-    line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
+    line = refusal(
+        lambda: split_windows(every_five_minutes(30), 5, DataSettings(lookback=12, horizon=12, split_method="strict")),
+        task="train",
+    )
     assert re.search(r"30 rows are too few for a .* window of 12 \+ 12 steps\. Try: .*--lookback", line)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from docs.model_picture import draw
 from socialx.core.batch import Batch
 from socialx.data import geo
 from socialx.data.scaler import DataSpec, MeanStd
-from socialx.model.forecaster import Forecaster, social_forecaster
-from socialx.model.pooling import DotAttention, Geometry, Social, SocialLayer
-from socialx.settings.schema import KEYS, flag_name
+from socialx.model.forecaster import Forecaster
+from socialx.model.pooling import DotAttention, SocialLayer
+from socialx.settings.schema import HEADS, KEYS, PoolingSettings, flag_name
 from tests.commands import ROOT
-from tests.networks import batch, positions
+from tests.networks import batch, positions, small_model
 
-SENSORS, STEPS, HORIZON, SLOTS, WIDTH, HEADS = 5, 12, 12, 288, 16, 2
+SENSORS, STEPS, HORIZON, SLOTS, WIDTH = 5, 12, 12, 288, 16
 MEAN, STD, RADIUS = 55.0, 8.0, 3.0
 
 
@@ -31,13 +30,12 @@ def model(patch: int) -> tuple[Forecaster, geo.Neighbours]:
     """Of all parts that the page describes, its weights away from their start."""
     torch.manual_seed(0)
     moments = (MeanStd(MEAN, STD),)
-    network = DataSpec(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,))
     xy = positions(SENSORS)
     xy[3] = np.nan  # has no neighbours
     near = geo.nearest_neighbours(xy, 3)
-    social = Social(DotAttention, partial(Geometry, HEADS, near, gate_radius_km=RADIUS, adaptive_adjacency_rank=3))
-    sizes = {"patch": patch, "width": WIDTH, "blocks": 2, "slstm_at": (1,), "heads": 2, "dropout": 0.0}
-    made = social_forecaster(network, social, **sizes, per_sensor_output=True, climatology=True)
+    network = DataSpec(SENSORS, STEPS, HORIZON, SLOTS, moments, moments, (0,), lambda: near)
+    sizes = small_model(patch=patch, width=WIDTH, per_sensor_output=True, climatology=True)
+    made = Forecaster(network, sizes, PoolingSettings(gate_radius_km=RADIUS, adaptive_adjacency_rank=3))
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

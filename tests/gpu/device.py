@@ -13,9 +13,10 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.data.loaders import DeviceLoader, WindowOrder
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.data.windows import split_windows
+from socialx.settings.schema import DataSettings
 from socialx.training.learner import Learner
 from socialx.training.process_group import SINGLE
 from tests.networks import forecaster, network, speeds, trainer
@@ -48,12 +49,12 @@ def refused_waits() -> Iterator[None]:
 
 def series(device: torch.device) -> Series:
     values, valid, seconds = speeds(ROWS, 5)
-    return Series(Arrays(values[..., None], valid[..., None], seconds), 12, 12, device)
+    return Series(Arrays(values[..., None], valid[..., None], seconds), WindowLayout(12, 12), device)
 
 
 def on_device(part: str = "train", batch_size: int = BATCH, shuffle: bool = True) -> DeviceLoader:
     _, _, seconds = speeds(ROWS, 5)
-    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     return DeviceLoader(series(CUDA), WindowOrder(windows.split(part), batch_size, shuffle))
 
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
-from socialx.data.loaders import DeviceLoader, Loader, Loading, RankShare, ShardLoader, WindowOrder, WorkerLoader
-from socialx.data.series import Series
+from socialx.data.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.scoring.references import HistoricalAverage, NaiveLast
+from socialx.settings.schema import LoaderSettings
 from socialx.training.loop import epoch_examples, run_steps
 from tests.gpu.device import CUDA, ROWS, learner, on_device, refused_waits, series
 from tests.networks import CPU, scores_of, speeds
@@ -35,13 +36,15 @@ def made(mode: str, rows: int, order: WindowOrder, workers: int = 1) -> Loader:
     source = Arrays(values[..., None], valid[..., None], seconds)
 
     def part(asked: slice) -> Series:
-        return Series(source, 12, 12, CPU, rows=slice(asked.start, min(asked.stop, rows)), pinned=mode == "sharded")
+        return Series(
+            source, WindowLayout(12, 12), CPU, rows=slice(asked.start, min(asked.stop, rows)), pinned=mode == "sharded"
+        )
 
     if mode == "on_device":
-        return DeviceLoader(Series(source, 12, 12, CUDA), order)
+        return DeviceLoader(Series(source, WindowLayout(12, 12), CUDA), order)
     if mode == "sharded":
         return ShardLoader(part, 24, CUDA, order)
-    return WorkerLoader(part, 24, CUDA, Loading(workers=workers), 1 << 20, order)
+    return WorkerLoader(part, 24, CUDA, LoaderSettings(num_workers=workers, shard_gb=2**-11), order)
 
 
 @pytest.mark.parametrize("mode", ["sharded", "workers"])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.settings.schema import ModelSettings
 from tests.commands import small_file, socialx
 from tests.gpu.device import CUDA, PSEUDO
 
@@ -28,7 +29,8 @@ if PSEUDO:
 def step_of(sequences: int | None, recomputed: bool, dropout: float = 0.0) -> tuple[int, list[Tensor]]:
     """Bytes at the peak of one forward and backward of these sequences in fp64, and all gradients."""
     torch.manual_seed(0)
-    encoder = SharedEncoder(64, 4, [1, 3], 4, 12, dropout, encoder_batch=sequences, activation_checkpointing=recomputed)
+    sizes = {"width": 64, "blocks": 4, "slstm_at": (1, 3), "dropout": dropout}
+    encoder = SharedEncoder(ModelSettings(**sizes, encoder_batch=sequences, activation_checkpointing=recomputed), 12)
     encoder.double().to(CUDA).train()
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SEQUENCES, 12, 64, generator=generator, dtype=torch.float64).to(CUDA).requires_grad_()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.settings.schema import ModelSettings
 from tests.encoders import LOOKBACK, gradients, loss_of, make, sequences
 from tests.meters import NeverWaits, PeakBytes, saved_bytes
 
@@ -128,9 +129,8 @@ def test_what_a_large_step_keeps_for_its_backward_pass(record_property: Callable
 
     def per_step(activation_checkpointing: bool) -> float:
         torch.manual_seed(0)
-        encoder = SharedEncoder(
-            256, 6, [1, 3], 4, 12, dropout=0.1, activation_checkpointing=activation_checkpointing
-        ).train()
+        sizes = {"width": 256, "blocks": 6, "slstm_at": (1, 3), "dropout": 0.1}
+        encoder = SharedEncoder(ModelSettings(**sizes, activation_checkpointing=activation_checkpointing), 12).train()
 
         def saved(count: int) -> int:
             x = torch.randn(count, 12, 256, requires_grad=True)

@@ -11,10 +11,8 @@ import torch
 
 from socialx.core.batch import Batch
 from socialx.data.scaler import DataSpec
-from socialx.model.forecaster import ClimatologyInputs, Forecaster, social_forecaster
-from tests.networks import batch, features, network
-
-SMALL = {"width": 16, "blocks": 1, "slstm_at": (), "heads": 2, "dropout": 0.0}
+from socialx.model.forecaster import ClimatologyInputs, Forecaster
+from tests.networks import batch, features, forecaster, network
 
 
 def with_climatology(
@@ -36,8 +34,7 @@ def with_climatology(
 
 
 def made(known: DataSpec, seed: int = 0) -> Forecaster:
-    torch.manual_seed(seed)
-    return social_forecaster(known, climatology=True, **SMALL)
+    return forecaster(known, social=0, seed=seed, blocks=1, slstm_at=(), climatology=True)
 
 
 def by_hand(known: DataSpec, b: Batch, read: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.model.xlstm.exact import encode
-from socialx.model.xlstm.weights import stack_weights, xlstm
+from socialx.model.xlstm.package import xlstm
 from tests.commands import python
 from tests.encoders import LOOKBACK, gradients, make, relative, sequences, worst
 
@@ -76,30 +75,12 @@ def _small_stack(**options: Any) -> Any:
     return stack
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"slstm_taps": 0},
-        {"slstm_taps": 2, "mlstm_taps": 3},
-        {"ffn": False},
-        {"group_norm_weight": False},
-        {"add_post_blocks_norm": False},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("last_only", [True, False])
-def test_other_stacks_of_the_package(options: dict[str, Any], last_only: bool) -> None:
-    stack = _small_stack(**options)
+def test_other_numbers_of_taps() -> None:
+    stack = _small_stack(slstm_taps=2, mlstm_taps=3)
     x = sequences(3, 5, 40)
-    ours = encode(stack_weights(stack), x, last_only=last_only)
-    theirs = stack(x)[:, -1] if last_only else stack(x)
+    ours, theirs = encode(stack, x), stack(x)[:, -1]
     assert relative(ours, theirs) <= 1e-10
     assert worst(gradients(ours, x, stack), gradients(theirs, x, stack)) <= 1e-10
-
-
-def test_a_stack_that_would_be_computed_wrongly_is_refused() -> None:
-    with pytest.raises(ValueError, match="bias=True"):
-        encode(stack_weights(_small_stack(bias=True)), sequences(2, 3, 40))
 
 
 @pytest.mark.parametrize("backend", ["fused", "reference"])
@@ -180,11 +161,10 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(nn.functional, "dropout", bent)
     stack = _small_stack(dropout=0.5).train()
     x = sequences(3, LOOKBACK, 40)
-    assert relative(encode(stack_weights(stack), x), stack(x)[:, -1]) <= 1e-10
-    assert relative(encode(stack_weights(stack), x, last_only=False), stack(x)) <= 1e-10
-    assert shares == [0.5, 0.0, 0.5] * 4  # the package gives its feed-forward part no dropout
+    assert relative(encode(stack, x), stack(x)[:, -1]) <= 1e-10
+    assert shares == [0.5, 0.0, 0.5] * 2  # the package gives its feed-forward part no dropout
     shares.clear()
-    encode(stack_weights(stack.eval()), x)
+    encode(stack.eval(), x)
     assert shares == [0.0] * 3
 
 
@@ -192,21 +172,16 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
     ("wrong", "message"),
     [
         ({"width": 30}, "not divisible by 4 heads: try width 32"),
-        ({"width": 4}, "at least 2"),
+        ({"width": 8, "heads": 8}, "at least 2"),
         ({"slstm_at": [2]}, r"slstm_at \[2\] is beyond"),
         ({"slstm_at": [-1]}, r"slstm_at \[-1\]"),
-        ({"backend": "quick"}, "choose one of auto, fused, reference"),
-        ({"encoder_batch": 0}, "encoder_batch 0"),
-        ({"blocks": 0, "slstm_at": []}, "at least 1"),
         ({"width": 96, "heads": 32}, "multiples of 4"),
-        ({"dropout": 1.5}, "dropout"),
     ],
     ids=str,
 )
 def test_bad_arguments_are_named(wrong: dict[str, Any], message: str) -> None:
-    arguments = {"width": 32, "blocks": 2, "slstm_at": [1], "heads": 4, "lookback": LOOKBACK, **wrong}
     with pytest.raises(ValueError, match=message):
-        SharedEncoder(**arguments)
+        make(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -226,5 +201,6 @@ def test_imports_where_a_gpu_is_seen_and_no_cuda_toolkit_is_installed() -> None:
         "extension.CUDA_HOME = None\n"
         "from socialx.model.xlstm.encoder import SharedEncoder\n"
         "assert extension.CUDA_HOME is None\n"
-        "SharedEncoder(32, 1, [0], 4, 12)\n"
+        "from socialx.settings.schema import ModelSettings\n"
+        "SharedEncoder(ModelSettings(width=32), 12)\n"
     )

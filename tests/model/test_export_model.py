@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,14 @@ from socialx.data.calendar import WALL, Calendar
 from socialx.data.climatology import DailyStats, OneDay, RollingClimatology
 from socialx.data.geo import nearest_neighbours
 from socialx.data.scaler import DataSpec
-from socialx.data.series import ContextReader
+from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
-from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, trace_model
-from socialx.model.pooling import Geometry, Social
-from socialx.settings.kinds import MODELS, POOLINGS
+from socialx.model.export_model import INPUTS, OUTPUT, ExportModel, FileFacts, trace_model
+from socialx.model.forecaster import Forecaster
+from socialx.settings.kinds import MODELS
+from socialx.settings.schema import PoolingSettings
 from socialx.tasks.export_formats import as_onnx
-from tests.networks import KINDS, MOMENTS, network, positions, speeds
+from tests.networks import KINDS, MOMENTS, network, positions, small_model, speeds
 
 NAN = torch.nan
 
@@ -49,7 +49,7 @@ def around(
     model: nn.Module, of: DataSpec | None = None, bounded: bool = True, known: DailyStats | None = None
 ) -> ExportModel:
     of = of or replace(network(), read=(0,))
-    return ExportModel(model, of, 5, [0.0] * len(of.inputs), [bounded] * len(of.targets), known)
+    return ExportModel(model, of, FileFacts(5, [0.0] * len(of.inputs), [bounded] * len(of.targets)), known)
 
 
 def context(sensors: int = 5) -> tuple[ContextReader, np.ndarray]:
@@ -57,7 +57,7 @@ def context(sensors: int = 5) -> tuple[ContextReader, np.ndarray]:
     values, valid, seconds = speeds(200, sensors, missing=0.3)
     valid[100:, 1] = valid[:, 2] = False
     values[~valid] = 0
-    return ContextReader(Arrays(values[..., None], valid[..., None], seconds), 12, 12, (0,), (0,)), seconds[
+    return ContextReader(Arrays(values[..., None], valid[..., None], seconds), WindowLayout(12, 12)), seconds[
         [40, 90, 120, 121, 199]
     ]
 
@@ -83,7 +83,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
     calendar = Calendar(holidays=holidays.get)
     source = Arrays(values[..., None], valid[..., None], seconds, calendar=calendar)
     known, model = RollingClimatology(source).today(), Seen()
-    program = ExportModel(model, replace(network(), read=(0,)), 5, [0.0], [True], known, holidays)
+    program = ExportModel(model, replace(network(), read=(0,)), FileFacts(5, [0.0], [True], holidays), known)
     midnight = last // 86_400 * 86_400
     for issued in (
         last,
@@ -93,7 +93,7 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         rows = np.zeros((len(later), 5, 1), np.float32)
         rows[: len(seconds)] = values[..., None]
         whole = Arrays(rows, np.pad(valid, ((0, len(later) - len(seconds)), (0, 0)))[..., None], later, 5, calendar)
-        found = ContextReader(whole, 12, 12, (0,), (0,), rolling=RollingClimatology(whole))
+        found = ContextReader(whole, WindowLayout(12, 12), rolling=RollingClimatology(whole))
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.inputs, batch.last_observed, torch.tensor([issued]))
         torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)
@@ -136,7 +136,7 @@ def test_infinity_and_the_missing_value_are_no_reading() -> None:
 def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> None:
     issued = np.array([int(time.replace(tzinfo=UTC).timestamp())])
     model = Seen()
-    standalone = ExportModel(model, replace(network(), read=(0,)), step_minutes, [None], [False])
+    standalone = ExportModel(model, replace(network(), read=(0,)), FileFacts(step_minutes, [None], [False]))
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
     time_of_day, day_of_week = WALL.time_features(
         issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes
@@ -158,18 +158,14 @@ def made(kind: str, pooling: str, sensors: int, encoder: str = "xlstm", patch: i
     """A small model of four lookback steps and two of the horizon, every weight moved so that each has an effect."""
     torch.manual_seed(0)
     of = DataSpec(sensors, STEPS, 2, 288, MOMENTS, MOMENTS, (0,))
-    arguments: dict[str, object] = {"width": 8, "blocks": 2, "dropout": 0.1}
+    sizes = {"width": 8, "blocks": 2, "dropout": 0.1}
     if kind == "social":
-        layers = Social(
-            POOLINGS[pooling].load(),
-            partial(Geometry, 2, nearest_neighbours(positions(sensors), 3), adaptive_adjacency_rank=2),
-            layers=1,
-        )
-        arguments |= {"social": layers, "slstm_at": (1,), "heads": 2, "climatology": True, "encoder": encoder}
-        arguments |= {"patch": patch}
-    model = MODELS[kind].load()(
-        of, **{k: v for k, v in arguments.items() if kind == "social" or k in MODELS[kind].reads}
-    )
+        near = nearest_neighbours(positions(sensors), 3)
+        settings = small_model(**sizes, climatology=True, encoder=encoder, patch=patch)
+        pools = PoolingSettings(kind=pooling, adaptive_adjacency_rank=2)
+        model: nn.Module = Forecaster(replace(of, find_neighbours=lambda: near), settings, pools)
+    else:
+        model = MODELS[kind].load()(of, **{name: sizes[name] for name in MODELS[kind].reads or ()})
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

@@ -17,18 +17,17 @@ from torch import Tensor, nn
 from socialx.core.batch import Batch, TrainingBatch
 from socialx.data import geo
 from socialx.data.scaler import DataSpec, MeanStd, StandardScaler
-from socialx.model.forecaster import Forecaster, Tokens
+from socialx.model.forecaster import Forecaster
 from socialx.model.plain import WindowMlp
-from socialx.model.pooling import DotAttention, Geometry, SocialLayer
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.settings.layers import load_settings
-from socialx.settings.schema import HEADS, Settings
+from socialx.settings.schema import Settings
 from socialx.tasks.build import build
 from tests.commands import small_file
-from tests.networks import KINDS, MOMENTS, batch, example, features, forecaster, network, pooling, positions
+from tests.networks import KINDS, MOMENTS, batch, example, features, forecaster, network, positions, small_model
 
-WITHOUT_SENSORS = {"identity": False}
+WITHOUT_SENSORS = {"sensor_embedding": False}
 
 
 def perturbed(b: Batch, sensor: int) -> Batch:
@@ -92,21 +91,14 @@ def test_time_of_day_matters_only_where_it_is_switched_on() -> None:
     b = batch()
     later = b._replace(time_of_day=(b.time_of_day + 100) % 288, day_of_week=(b.day_of_week + 1) % 7)
     assert not torch.equal(forecaster()(b), forecaster()(later))
-    off = {"calendar": False}
+    off = {"zero_shot": True}
     assert torch.equal(forecaster(**off)(b), forecaster(**off)(later))
 
 
 def several(sensors: int = 5, targets: tuple[int, ...] = (2, 0)) -> tuple[Forecaster, TrainingBatch, DataSpec]:
     """Three inputs in units of their own, and the forecaster that reads them."""
     made, known = features(sensors, targets=targets)
-    torch.manual_seed(0)
-    tokens = Tokens(16, sensors, 12, 288, inputs=3)
-    layers = [SocialLayer(16, pooling(positions(sensors)), 0.0)]
-    return Forecaster(tokens, encoder(), layers, 12, known.scaler()), made, known
-
-
-def encoder(blocks: int = 2, slstm_at: tuple[int, ...] = (1,), backend: str = "auto") -> SharedEncoder:
-    return SharedEncoder(16, blocks, slstm_at, heads=2, lookback=12, backend=backend)
+    return forecaster(known), made, known
 
 
 def shaken(model: Any) -> Any:
@@ -158,13 +150,12 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
     assert not torch.allclose(model(lost), model(moved))
 
 
-@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+@pytest.mark.parametrize("layers", [0, 1, 2])
 def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
     xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
     road = geo.nearest_neighbours(xy, None, within_km=1.1)
-    social = [SocialLayer(16, DotAttention(16, Geometry(2, road)), 0.0) for _ in range(layers)]
-    model = shaken(Forecaster(Tokens(16, 9, 12, 288), encoder(3), social, 12, network().scaler()))
+    model = shaken(forecaster(network(9, near=road), layers, blocks=3))
     b = batch(sensors=9)
     b = everything_valid(b)
     for source in (0, 4):
@@ -173,9 +164,7 @@ def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> Non
 
 
 def with_sensor_heads() -> Forecaster:
-    torch.manual_seed(0)
-    layers = [SocialLayer(16, pooling(positions(5)), 0.0)]
-    return Forecaster(Tokens(16, 5, 12, 288), encoder(), layers, 12, network().scaler(), per_sensor_output=5)
+    return forecaster(per_sensor_output=True)
 
 
 def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
@@ -199,15 +188,14 @@ def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
 
 def test_the_default_mlp_has_as_many_parameters_as_the_default_xlstm() -> None:
     model = Settings().model
-    xlstm = SharedEncoder(model.width, model.blocks, model.slstm_at, HEADS, lookback=12)
-    mlp = WindowMlp(model.width, 12, model.mlp_width)
+    xlstm, mlp = SharedEncoder(model, 12), WindowMlp(model, 12)
     of_xlstm, of_mlp = (sum(p.numel() for p in each.parameters()) for each in (xlstm, mlp))
     assert of_mlp == pytest.approx(of_xlstm, rel=0.02)
 
 
 def test_the_window_mlp_drops_as_the_encoder_does() -> None:
     torch.manual_seed(0)
-    mlp, x = WindowMlp(16, 12, 24, dropout=0.5), torch.randn(3, 12, 16)
+    mlp, x = WindowMlp(small_model(mlp_width=24, dropout=0.5), 12), torch.randn(3, 12, 16)
     assert not torch.equal(mlp(x), mlp(x))
     assert torch.equal(mlp.eval()(x), mlp(x))
 
@@ -216,11 +204,8 @@ def test_another_network_is_forecast_with_the_weights_of_the_first() -> None:
     """Other sensors, other neighbours, other moments: the weights bring their own moments along."""
 
     def made(sensors: int, neighbours: int, moments: tuple[MeanStd, ...], seed: int) -> Forecaster:
-        torch.manual_seed(seed)
-        layer = SocialLayer(16, pooling(positions(sensors, seed), neighbours=neighbours), 0.0)
-        return Forecaster(
-            Tokens(16, sensors, 12, 288, **WITHOUT_SENSORS), encoder(), [layer], 12, StandardScaler(moments, moments)
-        )
+        near = geo.nearest_neighbours(positions(sensors, seed), neighbours)
+        return forecaster(network(sensors, moments, moments, near), seed=seed, **WITHOUT_SENSORS)
 
     first = shaken(made(5, 3, MOMENTS, 0))
     other, fresh = (made(9, 4, (MeanStd(0.0, 1.0),), seed) for seed in (1, 1))

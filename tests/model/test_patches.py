@@ -20,13 +20,12 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import SettingsError
 from socialx.data import geo
 from socialx.data.scaler import DataSpec
-from socialx.model.forecaster import Forecaster, Tokens, social_forecaster
-from socialx.model.pooling import DotAttention, Geometry, Social
+from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.xlstm.encoder import CPU_CHUNK
 from socialx.settings.conflicts import refuse_conflicts
-from socialx.settings.schema import Settings
+from socialx.settings.schema import PoolingSettings, Settings
 from tests.commands import ROOT, edited, refused, small_file, small_run, works
-from tests.networks import features, positions
+from tests.networks import features, positions, small_model
 
 PATCHES = (1, 2, 3, 4, 6, 12)
 
@@ -53,9 +52,9 @@ def known() -> tuple[DataSpec, TrainingBatch]:
 def made(network: DataSpec, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
     torch.manual_seed(0)
     near = geo.nearest_neighbours(positions(network.sensors), 3)
-    social = Social(DotAttention, partial(Geometry, 2, near, adaptive_adjacency_rank=2), 1)
-    sizes: dict[str, Any] = {"width": 16, "mlp_width": 9, "heads": 2, "blocks": 2, "climatology": True}
-    model = social_forecaster(network, social, encoder=encoder, patch=patch, **sizes, **options)
+    sizes = small_model(encoder=encoder, patch=patch, mlp_width=9, climatology=True, **options)
+    pooling = PoolingSettings(adaptive_adjacency_rank=2)
+    model = Forecaster(replace(network, find_neighbours=lambda: near), sizes, pooling)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn_like(parameter)

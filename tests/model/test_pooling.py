@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks.step_bytes import Traffic, as_on_cuda
 from socialx.data import geo
 from socialx.model.pooling import DotAttention, Geometry, Max, Mean, MlpAttention, SocialPooling, WeightedMean
+from socialx.settings.schema import PoolingSettings
 from tests.attention import attention_of, check_attention
 from tests.networks import KINDS, pooling, positions
 
@@ -112,7 +113,7 @@ def test_equals_the_definition(
     p, state = network(
         kind,
         heads=heads,
-        positional=use_positional,
+        use_positional=use_positional,
         mask_mode=mask_mode,
         adaptive_adjacency_rank=adaptive_adjacency_rank,
     )
@@ -154,7 +155,7 @@ def test_gathering_equals_the_dense_sums_with_all_gradients(
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"adaptive_adjacency_rank": 3}, {"positional": False}, {"mask_mode": "hard"}], ids=str
+    "options", [{}, {"adaptive_adjacency_rank": 3}, {"use_positional": False}, {"mask_mode": "hard"}], ids=str
 )
 def test_torchs_attention_equals_the_dense_sums_with_all_gradients(options: dict[str, Any]) -> None:
     p, state = network(**options)
@@ -192,7 +193,7 @@ def moved(way: str, sensors: int, neighbours: int, width: int, heads: int) -> in
     index, far = np.zeros((sensors, neighbours), np.int64), np.ones((sensors, neighbours), np.float32)
     near = geo.Neighbours(index, index == 0, far, np.ones((*index.shape, 2), np.float32))
     with as_on_cuda():
-        layer = DotAttention(width, Geometry(heads, near))
+        layer = DotAttention(width, Geometry(near, PoolingSettings(adaptive_adjacency_rank=0), heads))
         layer.geometry.index = torch.zeros(sensors, neighbours, dtype=torch.int64)
         state = torch.zeros(64, sensors, width, requires_grad=True)
         with Traffic() as traffic, torch.autocast("cpu", torch.bfloat16):
@@ -217,7 +218,7 @@ def test_on_cuda_the_way_that_is_taken_moves_far_fewer_bytes_or_needs_less_memor
     sensors: int, neighbours: int, width: int, heads: int, on_cuda: str
 ) -> None:
     near = geo.nearest_neighbours(positions(sensors), neighbours)
-    layer = DotAttention(width, Geometry(heads, near))
+    layer = DotAttention(width, Geometry(near, PoolingSettings(adaptive_adjacency_rank=0), heads))
     assert layer.fastest(torch.device("cuda")) == getattr(layer, on_cuda)
     fused, gathered = (moved(f"attend_{way}", sensors, neighbours, width, heads) for way in ("fused", "gathered"))
     if on_cuda == "attend_fused":
@@ -297,7 +298,7 @@ def test_a_weighted_mean_of_overwhelming_weights_is_a_mean() -> None:
     assert all(torch.isfinite(q.grad).all() for q in p.parameters() if q.grad is not None)
 
 
-@pytest.mark.parametrize("options", [{"learnable": False}, {"mask_mode": "hard"}])
+@pytest.mark.parametrize("options", [{"learnable_radius": False}, {"mask_mode": "hard"}])
 def test_a_fixed_radius_stays(options: dict[str, Any]) -> None:
     geometry = pooling(positions(4), **options).geometry
     assert not geometry.log_radius.requires_grad
@@ -317,8 +318,6 @@ def test_the_hard_radius_is_a_border(kind: str) -> None:
 def test_wrong_shapes_are_refused() -> None:
     near = geo.nearest_neighbours(positions(4), 2)
     with pytest.raises(ValueError, match="do not match"):
-        Geometry(2, dataclasses.replace(near, offsets=np.zeros((4, 3, 2))))
+        Geometry(dataclasses.replace(near, offsets=np.zeros((4, 3, 2))), PoolingSettings())
     with pytest.raises(ValueError, match="multiple of 3 heads"):
         pooling(positions(4), heads=3)
-    with pytest.raises(ValueError, match="soft or hard"):
-        pooling(positions(4), mask_mode="round")

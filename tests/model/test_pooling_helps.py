@@ -10,14 +10,13 @@ from socialx.core.precision import Precision
 from socialx.data import geo
 from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.windows import split_windows
-from socialx.model.forecaster import Forecaster, Tokens
-from socialx.model.pooling import DotAttention, Geometry, SocialLayer
-from socialx.model.xlstm.encoder import SharedEncoder
+from socialx.model.forecaster import Forecaster
 from socialx.scoring.references import NaiveLast
+from socialx.settings.schema import DataSettings, PoolingSettings
 from socialx.training.learner import Learner
-from tests.networks import CPU, MONDAY, network, scores_of, series, trainer
+from tests.networks import CPU, MONDAY, network, scores_of, series, small_model, trainer
 
-SENSORS, DELAY, WIDTH = 8, 6, 16
+SENSORS, DELAY = 8, 6
 FP32 = Precision("32-true", CPU)
 
 
@@ -33,7 +32,7 @@ def road(rows: int = 1500) -> np.ndarray:
 def loaders() -> dict[str, DeviceLoader]:
     values = road()
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
-    windows = split_windows(seconds, 5, 12, 12, "canonical")
+    windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     made = series(values, np.ones_like(values, dtype=bool), seconds)
     return {
         part: DeviceLoader(made, WindowOrder(windows.split(part), 32, part == "train")) for part in ("train", "test")
@@ -43,10 +42,10 @@ def loaders() -> dict[str, DeviceLoader]:
 def trained_mae(neighbours: geo.Neighbours) -> float:
     """MAE over all steps of the test windows, after a short training; the same parameters whatever the neighbours."""
     torch.manual_seed(0)
-    tokens = Tokens(WIDTH, SENSORS, 12, 288, calendar=False)
-    encoder = SharedEncoder(WIDTH, blocks=1, slstm_at=[], heads=2, lookback=12)
-    social = [SocialLayer(WIDTH, DotAttention(WIDTH, Geometry(2, neighbours, gate_radius_km=2.0)), 0.0)]
-    model = Forecaster(tokens, encoder, social, 12, network(SENSORS).scaler())
+    sizes = small_model(blocks=1, slstm_at=(), zero_shot=True)
+    pooling = PoolingSettings(gate_radius_km=2.0, adaptive_adjacency_rank=0)
+    model = Forecaster(network(SENSORS, near=neighbours), sizes, pooling)
+    model.social = model.social[:1]
     data = loaders()
     learner = Learner(model, network(SENSORS), FP32, trainer(learning_rate=5e-3))
     learner.total_steps = 6 * len(data["train"])

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from socialx.core.batch import Batch
-from socialx.data.loaders import Loading, WindowOrder, WorkerLoader
-from socialx.data.series import Series
+from socialx.data.loaders import WindowOrder, WorkerLoader
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
 from socialx.profiling.measure import Lengths, clock_sections, measure
 from socialx.profiling.rules import with_findings
 from socialx.profiling.sections import Fluctuation, LoaderFacts
+from socialx.settings.schema import LoaderSettings
 from socialx.training.clock import HostClock
 from socialx.training.learner import Learner
 from tests.networks import CPU, forecaster, learner, loader, speeds
@@ -273,10 +274,10 @@ def starved() -> WorkerLoader:
     source = Arrays(values[..., None], valid[..., None], seconds)
 
     def part(rows: slice) -> Series:
-        return SlowSeries(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, 700)))
+        return SlowSeries(source, WindowLayout(12, 12), CPU, rows=slice(rows.start, min(rows.stop, 700)))
 
-    how = Loading(workers=WORKERS)
-    return WorkerLoader(part, 24, CPU, how, 1 << 20, WindowOrder(np.arange(600), batch_size=4))
+    how = LoaderSettings(num_workers=WORKERS, shard_gb=2**-11)
+    return WorkerLoader(part, 24, CPU, how, WindowOrder(np.arange(600), batch_size=4))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.files.store.layout import Sensors
 from socialx.files.store.store import open_store
@@ -25,6 +25,7 @@ from socialx.scoring.explanation import plot_explanation
 from socialx.scoring.metrics import BY, RunningErrors, mae_values
 from socialx.scoring.results import Head
 from socialx.scoring.scoring_pass import run_metrics
+from socialx.settings.schema import PoolingSettings
 from socialx.tasks.evaluate import evaluate as evaluate_runs
 from socialx.tasks.explain import explain
 from tests.commands import refused, small_run, socialx, works
@@ -51,7 +52,7 @@ def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: flo
     values = rng.uniform(1, 70, (rows, 3, 2)).astype(np.float32)
     valid = rng.random(values.shape) >= missing
     seconds = MONDAY + 60 * step_minutes * np.arange(rows)
-    made = Series(Arrays(values, valid, seconds, step_minutes), lookback, horizon, CPU, (0, 1), (1, 0))
+    made = Series(Arrays(values, valid, seconds, step_minutes), WindowLayout(lookback, horizon, (0, 1), (1, 0)), CPU)
     free_flow = torch.tensor([[60.0, 9.0], [40.0, 9.0], [80.0, 9.0]])
     running = RunningErrors(horizon, tuple("abc"), step_minutes, CPU, free_flow)
     starts = rng.integers(0, rows - 7, (3, 40))
@@ -165,7 +166,7 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
 
 def test_a_sensor_without_neighbours_has_no_distance() -> None:
     alone = geo.nearest_neighbours(np.full((2, 2), np.nan), None)
-    layer = SocialLayer(8, DotAttention(8, Geometry(2, alone)), 0.0)
+    layer = SocialLayer(8, DotAttention(8, Geometry(alone, PoolingSettings(adaptive_adjacency_rank=0), 2)), 0.0)
     running = RunningWeights(layer.pooling)
     with torch.no_grad():
         running.update(torch.randn(3, 2, 8))

@@ -34,9 +34,9 @@ def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
     d, model = experiment.data, experiment.model.eval()
     values, valid = (part[..., 0] for part in d.source.read(slice(0, ROWS)))
     total, count = np.zeros(12), np.zeros(12)
-    starts, past = d.windows.split("validation"), d.rolling_climatology(max_days=1)
+    starts, past = d.windows.split("validation"), d.climatology.rolling(max_days=1)
     for start in starts.tolist():
-        window = d.series.window(torch.tensor([start]))
+        window = d.loaders.observations.window(torch.tensor([start]))
         seconds = d.store.seconds[start : start + 24]
         issued = seconds - 3600
         if days == "train":

@@ -18,9 +18,10 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import FallbackWarning
 from socialx.core.precision import Precision
 from socialx.data.climatology import ClimatologyTable
-from socialx.data.loaders import DeviceLoader, Loader, Loading, Selection, ShardLoader, WindowOrder, WorkerLoader
-from socialx.data.series import Series
+from socialx.data.loaders import DeviceLoader, Loader, Selection, ShardLoader, WindowOrder, WorkerLoader
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.settings.schema import LoaderSettings
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
 from socialx.training.loop import epoch_examples, run_steps
@@ -151,11 +152,11 @@ def series_of(rows: slice = slice(0, ROWS), several: bool = False) -> Series:
     values, valid = (np.stack([part[i] for part in parts], axis=-1) for i in range(2))
     source = Arrays(values, valid, parts[0][2])
     if not several:
-        return Series(source, 12, 12, CPU, rows=slice(rows.start, min(rows.stop, ROWS)))
+        return Series(source, WindowLayout(12, 12), CPU, rows=slice(rows.start, min(rows.stop, ROWS)))
     rng, shape = np.random.default_rng(0), (2, ROWS + 12, 5, 2)
     climatology = ClimatologyTable(rng.uniform(40, 60, shape).astype(np.float32), rng.integers(0, 255, shape, np.uint8))
-    made = Series(source, 12, 12, CPU, (0, 2), (2, 1), climatology=climatology)
-    return made.with_teacher_forecasts(rng.uniform(40, 60, (ROWS, 12 * 5 * 2)).astype(np.float16))
+    made = Series(source, WindowLayout(12, 12, (0, 2), (2, 1)), CPU).with_climatology(climatology)
+    return made.with_teacher(rng.uniform(40, 60, (ROWS, 12 * 5 * 2)).astype(np.float16))
 
 
 def on_device(several: bool = False, batch_size: int = 8) -> DeviceLoader:
@@ -168,7 +169,11 @@ def loader_of(mode: str) -> Loader:
     order = on_device().order
     if mode == "sharded":
         return ShardLoader(series_of, 24, CPU, replace(order, shard=30))
-    return WorkerLoader(series_of, 24, CPU, Loading(workers=0), 1 << 20, order) if mode == "workers" else on_device()
+    return (
+        WorkerLoader(series_of, 24, CPU, LoaderSettings(num_workers=0, shard_gb=2**-11), order)
+        if mode == "workers"
+        else on_device()
+    )
 
 
 def _digest(examples: Sequence[TrainingBatch | Selection]) -> Tensor:

@@ -16,10 +16,11 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.data.calendar import WALL
+from socialx.data.geo import nearest_neighbours
 from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from socialx.scoring.references import HistoricalAverage, NaiveLast
-from tests.networks import forecaster, loader, series, speeds
+from tests.networks import forecaster, loader, network, positions, series, speeds
 
 META = torch.device("meta")
 
@@ -59,7 +60,7 @@ def models() -> dict[str, nn.Module]:
     values, valid, seconds = speeds(600, 5)
     return {
         "forecaster": forecaster(social=2),
-        "dense and gathered": forecaster(social=1, neighbours=1),
+        "dense and gathered": forecaster(network(near=nearest_neighbours(positions(5), 1))),
         "copy-last": NaiveLast(12, False, [50.0]),
         "zeros copied": NaiveLast(12, True, [50.0]),
         "historical average": HistoricalAverage([(values[..., None], valid[..., None], seconds)], (5, 1), 5, WALL),

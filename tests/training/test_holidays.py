@@ -13,7 +13,7 @@ import torch
 
 from socialx.data.calendar import DAY_S, Calendar
 from socialx.data.climatology import RollingClimatology
-from socialx.data.series import Series
+from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.evaluate import evaluate
@@ -65,7 +65,7 @@ def test_windows_have_it_in_their_calendar() -> None:
     values, valid, _ = speeds(96, 3, 0.1)
     calendar = Calendar(holidays={MONDAY // DAY_S + 1: 5}.get)
     source = Arrays(values[..., None], valid[..., None], MONDAY + 1800 * np.arange(96), 30, calendar)
-    batch = Series(source, 2, 3, CPU).window(torch.tensor([44]))
+    batch = Series(source, WindowLayout(2, 3), CPU).window(torch.tensor([44]))
     assert batch.day_of_week.tolist() == [[0, 0, 0, 0, 5]]
 
 

@@ -170,7 +170,7 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
     for row, (_, of_day) in zip(found.by[str(run)]["weekday"], error.groupby(times.dt.day_of_week), strict=False):
         assert row.count == len(of_day)
     experiment = open_forecasting(run, ConfigLayers(), split=False).experiment
-    climatology = experiment.data.rolling_climatology().lookup(
+    climatology = experiment.data.climatology.rolling().lookup(
         open_store(path).seconds[-48:], np.full(48, open_store(path).seconds[-1])
     )
     hours = pd.to_datetime(open_store(path).seconds[-48:], unit="s", utc=True).tz_convert(zone).hour

@@ -5,7 +5,6 @@ Shape letters: S sequences (windows times sensors), T tokens per sequence (lookb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from socialx.model.xlstm.exact import encode, recompute
-from socialx.model.xlstm.weights import build_stack, stack_weights
+from socialx.model.xlstm.package import build_stack
+from socialx.settings.schema import HEADS, ModelSettings
 
-IMPLEMENTATIONS = ("auto", "fused", "reference")
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
 # layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
 CPU_CHUNK = 384
@@ -24,38 +23,25 @@ CPU_CHUNK = 384
 class SharedEncoder(nn.Module):
     """Encoder from a sequence to its last hidden state, x [S,T,E] -> [S,E], with shared weights.
 
-    width E and heads: E / heads >= 2 channels per head. blocks: number of blocks; slstm_at (from 0) are sLSTM with a
-    gated FFN, the rest mLSTM (Beck et al. 2024, arXiv:2405.04517, section 2.4). lookback: largest T. dropout acts where
-    ``xlstm.xLSTMBlockStack`` applies dropout. backend: "fused" (faster, and never waits for the device), "reference"
-    (the package's forward), or "auto" for fused. encoder_batch: sequences per pass; ``None`` takes ``cpu_chunk`` on a
-    CPU (measured fastest) and all sequences on CUDA, where the backward pass recomputes each chunk.
-    activation_checkpointing: in training, keep each block's input and recompute the rest. Both leave results unchanged.
+    Reads the settings ``width`` (E), ``blocks``, ``slstm_at``, ``dropout``, ``backend``,
+    ``encoder_batch`` and ``activation_checkpointing``. Blocks at slstm_at are sLSTM with a gated FFN, the rest mLSTM
+    (Beck et al. 2024, arXiv:2405.04517, section 2.4). dropout acts where ``xlstm.xLSTMBlockStack`` applies dropout. The
+    fused backend is faster than the reference, the package's forward, and never waits for the device. encoder_batch
+    ``None`` takes ``cpu_chunk`` sequences at once on a CPU (measured fastest), and all of them on CUDA, where the
+    backward pass recomputes each chunk. Neither that nor activation_checkpointing changes results.
 
     The state_dict equals ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend, under the prefix ``stack.``.
     """
 
-    def __init__(
-        self,
-        width: int,
-        blocks: int,
-        slstm_at: Sequence[int],
-        heads: int,
-        lookback: int,
-        dropout: float = 0.0,
-        backend: str = "auto",
-        encoder_batch: int | None = None,
-        activation_checkpointing: bool = False,
-        cpu_chunk: int = CPU_CHUNK,
-    ) -> None:
+    def __init__(self, model: ModelSettings, lookback: int, heads: int = HEADS) -> None:
+        """lookback: largest T. heads: of every block, with at least two channels each."""
         super().__init__()
-        if backend not in IMPLEMENTATIONS:
-            raise ValueError(f"backend {backend!r}: choose one of {', '.join(IMPLEMENTATIONS)}")
-        if encoder_batch is not None and encoder_batch < 1:
-            raise ValueError(f"encoder_batch {encoder_batch}: needs at least 1 sequence, or None to choose")
-        _check_shape(width, blocks, slstm_at, heads, lookback)
-        self.width, self.lookback, self.backend, self.encoder_batch = width, lookback, backend, encoder_batch
-        self.activation_checkpointing, self.cpu_chunk = activation_checkpointing, cpu_chunk
-        self.stack = build_stack(width, blocks, slstm_at, heads, lookback, dropout)
+        _check_sizes(model, heads)
+        self.width, self.lookback = model.width, lookback
+        self.backend, self.encoder_batch = model.backend, model.encoder_batch
+        self.activation_checkpointing = model.activation_checkpointing
+        self.cpu_chunk = CPU_CHUNK * model.patch  # as many steps
+        self.stack = build_stack(model, lookback, heads)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [S,T,E] -> [S,E], the stack's last output step; T may be up to lookback."""
@@ -76,7 +62,7 @@ class SharedEncoder(nn.Module):
         activations, at the cost of an extra forward pass.
         """
         again = self.activation_checkpointing and self.training
-        fused = partial(encode, stack_weights(self.stack), activation_checkpointing=again)
+        fused = partial(encode, self.stack, activation_checkpointing=again)
         run = self._run_reference if self.backend == "reference" else fused
         if encoder_batch is None or x.shape[0] <= encoder_batch:
             return run(x)
@@ -91,9 +77,8 @@ class SharedEncoder(nn.Module):
         return stack.post_blocks_norm(x)[:, -1]
 
 
-def _check_shape(width: int, blocks: int, slstm_at: Sequence[int], heads: int, lookback: int) -> None:
-    if min(width, blocks, heads, lookback) < 1:
-        raise ValueError(f"width {width}, blocks {blocks}, heads {heads}, lookback {lookback}: all must be at least 1")
+def _check_sizes(model: ModelSettings, heads: int) -> None:
+    width, blocks, slstm_at = model.width, model.blocks, model.slstm_at
     if width % heads:
         raise ValueError(f"width {width} is not divisible by {heads} heads: try width {-(-width // heads) * heads}")
     if width // heads < 2:

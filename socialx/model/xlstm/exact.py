@@ -1,4 +1,6 @@
-"""Exact forward pass for an ``xlstm.xLSTMBlockStack`` in plain torch; never waits for the device.
+"""Exact forward pass for the stack that ``package.build_stack`` makes, in plain torch; never waits for the device.
+
+The functions read the package's modules; ``factor`` casts what goes into a matrix product as autocast does.
 
 Shape letters: S sequences (windows times sensors), T lookback steps, Q output steps (T, or 1 for the last step only), E
 width, I inner width of an mLSTM block, H heads, D head width (I / H or E / H), K conv taps.
@@ -17,40 +19,31 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from socialx.core.precision import factor
-from socialx.model.xlstm.weights import MLSTM, SLSTM, Convolution, FeedForward, Norm, StackBlock, StackWeights
 
 # exp(-m) must not reach infinity, or its gradient is 0 * inf: exp(80) is finite in float32 and nothing larger matters.
 LARGEST_EXPONENT = 80.0
 NORMALISER_EPS = 1e-6  # the package's parallel_stabilized_simple
 
 
-def encode(
-    weights: StackWeights,
-    x: Tensor,
-    *,
-    last_only: bool = True,
-    activation_checkpointing: bool = False,
-) -> Tensor:
-    """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``, or [S,T,E] as ``stack(x)`` if last_only is False.
+def encode(stack: nn.Module, x: Tensor, activation_checkpointing: bool = False) -> Tensor:
+    """Encode x [S,T,E] -> [S,E] as ``stack(x)[:, -1]``.
 
     Differentiable in x and all weights; never waits for the device. Under autocast the matrix products run in the
     autocast type; gates, decay, states and norms stay float32. activation_checkpointing: keep each block's input for
     the backward pass and recompute the rest.
     """
-    final = len(weights.blocks) - 1 if last_only else None
+    blocks: Any = stack.blocks
     x = x.transpose(0, 1).contiguous()
     x = x.to(_wide(x)) if torch.is_autocast_enabled(x.device.type) else x  # the sum over blocks stays float32
-    for number, block in enumerate(weights.blocks):
-        run = partial(_block, block, number == final)
+    for block in blocks:
+        run = partial(_block, block, block is blocks[-1])
         x = recompute(run, x) if activation_checkpointing else run(x)
-    if weights.norm is not None:
-        x = _layer_norm(weights.norm, x)
-    return x[0] if last_only else x.transpose(0, 1)
+    return _layer_norm(stack.post_blocks_norm, x)[0]
 
 
 def recompute(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -86,58 +79,62 @@ class _Masks(TorchFunctionMode):
         return args[0] * self._kept[self._taken - 1] * (1 / (1 - share))
 
 
-def _block(block: StackBlock, last: bool, x: Tensor) -> Tensor:
+def _block(block: Any, last: bool, x: Tensor) -> Tensor:
     """Map x [T,S,E] -> [Q,S,E] as the package's ``xLSTMBlock``; last: Q = 1, the last step.
 
     The package drops shares of what it adds, but inside of an sLSTM layer.
     """
-    layer, part, y = block.layer, block.feed_forward, _layer_norm(block.norm, x)
-    y = F.dropout(_mlstm(layer, y, last), layer.dropout) if isinstance(layer, MLSTM) else _slstm(layer, y, last)
+    layer, y = block.xlstm, _layer_norm(block.xlstm_norm, x)
+    y = _slstm(layer, y, last) if block.config.mlstm is None else _drop(layer, _mlstm(layer, y, last))
     x = (x[-1:] if last else x) + y
-    return x if part is None else x + F.dropout(_feed_forward(part, _layer_norm(part.norm, x)), part.dropout)
+    return x if block.ffn is None else x + _drop(block.ffn, _feed_forward(block.ffn, _layer_norm(block.ffn_norm, x)))
 
 
-def _feed_forward(part: FeedForward, x: Tensor) -> Tensor:
+def _drop(part: Any, y: Tensor) -> Tensor:
+    """Apply the dropout of a module of the package."""
+    return F.dropout(y, part.dropout.p if part.dropout.training else 0.0)
+
+
+def _feed_forward(part: Any, x: Tensor) -> Tensor:
     """Map x [Q,S,E] -> [Q,S,E] as the package's ``GatedFeedForward``, apart from dropout."""
-    gate, value = F.linear(x, part.up, part.up_bias).chunk(2, -1)
-    return F.linear(part.activation(gate) * value, part.down, part.down_bias)
+    gate, value = F.linear(x, factor(part.proj_up.weight), part.proj_up.bias).chunk(2, -1)
+    return F.linear(part.act_fn(gate) * value, factor(part.proj_down.weight), part.proj_down.bias)
 
 
-def _layer_norm(norm: Norm, x: Tensor) -> Tensor:
+def _layer_norm(norm: Any, x: Tensor) -> Tensor:
     """Normalise x [...,E]; torch keeps half-type statistics in float32."""
-    return F.layer_norm(x, (x.shape[-1],), norm.scale, norm.bias, norm.eps)
+    return F.layer_norm(x, (x.shape[-1],), norm.weight_proxy, norm.bias, norm.eps)
 
 
-def _head_norm(norm: Norm, h: Tensor) -> Tensor:
+def _head_norm(norm: Any, h: Tensor) -> Tensor:
     """Normalise h [H,...,D] as the package's ``MultiHeadLayerNorm``, one group per head."""
     heads, width = h.shape[0], h.shape[-1]
     y = F.layer_norm(h.to(_wide(h)), (width,), eps=norm.eps)
-    if norm.scale is not None:
-        y = y * norm.scale.view(heads, *[1] * (h.dim() - 2), width)
-    return y.to(h.dtype)
+    return (y * norm.weight_proxy.view(heads, *[1] * (h.dim() - 2), width)).to(h.dtype)
 
 
 def _wide(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
+def _mlstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     """Map x [T,S,E] -> [Q,S,E] as the package's ``mLSTMLayer``, apart from dropout; last: Q = 1, the last step.
 
     q and k never exist: q_i . k_j = a_i (Wq' Wk) a_j, with a the activated convolution; v is applied after the weighted
     sum. Both products are block-diagonal per head, and cost a T-th for the last step.
     """
     steps, sequences, _ = x.shape
-    x, heads, inner = factor(x), layer.heads, layer.inner
+    x, heads, inner, cell = factor(x), layer.config.num_heads, layer.config._inner_embedding_dim, layer.mlstm_cell
     width = inner // heads
-    up, up_z = layer.up.split(inner)
-    query_key, gate_a, gate_x = _fold_weights(layer)
+    up, up_z = factor(layer.proj_up.weight).split(inner)  # of the channels, and of the output gate
+    small = [factor(part.weight) for part in (layer.q_proj, layer.k_proj, layer.v_proj)]  # [I/4,4,4] each
+    query_key, gate_a, gate_x = _fold_weights(cell, small, heads)
     query_key = _block_diagonal(query_key, heads)
-    value = _block_diagonal(layer.value.transpose(1, 2), heads)
+    value = _block_diagonal(small[-1].transpose(1, 2), heads)
     m = F.linear(x, up)  # [T,S,I]
-    a = _conv_silu(layer.convolution, m)  # [T,S,I]
+    a = _conv_silu(layer.conv1d.conv, m)  # [T,S,I]
     gates = (F.linear(a, gate_a) + F.linear(x, gate_x @ up)).to(_wide(x))  # [T,S,2H]
-    gates = gates + torch.cat([layer.input_gate_bias, layer.forget_gate_bias])
+    gates = gates + torch.cat([cell.igate.bias, cell.fgate.bias])
     output_steps = slice(-1, None) if last else slice(None)
     a_q = a[output_steps]  # [Q,S,I]
     count = len(a_q)
@@ -151,20 +148,25 @@ def _mlstm(layer: MLSTM, x: Tensor, last: bool) -> Tensor:
     weights = _decay_weights(torch.bmm(q, keys.permute(1, 2, 0)), gates, last)  # [S*H,Q,T]
     h = torch.bmm(weights.to(m.dtype), m.view(steps, sequences * heads, width).transpose(0, 1))  # [S*H,Q,D]
     h = h.view(sequences, heads, count, width).transpose(0, 1).reshape(heads, sequences * count, width)  # [H,S*Q,D]
-    h = _head_norm(layer.norm, torch.bmm(h, value))
+    h = _head_norm(cell.outnorm, torch.bmm(h, value))
     h = h.view(heads, sequences, count, width).permute(2, 1, 0, 3).reshape(count, sequences, inner)  # [Q,S,I]
-    h = torch.addcmul(h, a_q, layer.skip.to(h.dtype))
+    h = torch.addcmul(h, a_q, layer.learnable_skip.to(h.dtype))
     h = h * F.silu(F.linear(x[output_steps], up_z))
-    return F.linear(h, layer.down)
+    return F.linear(h, factor(layer.proj_down.weight))
 
 
-def _fold_weights(layer: MLSTM) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply small mLSTM weights to skip q, k, v: query-key [I/4,4,4]; gates by convolved, by raw channels [2H,I]."""
-    heads, inner = layer.heads, layer.inner
-    small = torch.stack([layer.query, layer.key, layer.value])  # [3,I/4,4,4]
-    gates = torch.cat([layer.input_gate, layer.forget_gate]).view(2 * heads, 3, *small.shape[1:3])
-    by_query, by_key, by_value = (gates.permute(1, 2, 0, 3) @ small).transpose(1, 2).reshape(3, 2 * heads, inner)
-    query_key = torch.bmm(layer.query.transpose(1, 2), layer.key) * (inner // heads) ** -0.5
+def _fold_weights(cell: Any, small: list[Tensor], heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiply small mLSTM weights to skip q, k, v: query-key [I/4,4,4]; gates by convolved, by raw channels [2H,I].
+
+    small: block-diagonal weights of query, key and value, [I/4,4,4] each.
+    """
+    query, key, _ = small
+    inner = query.shape[0] * query.shape[1]
+    gates = torch.cat([factor(cell.igate.weight), factor(cell.fgate.weight)])  # [2H,3I]
+    gates = gates.view(2 * heads, 3, *query.shape[:2])
+    by_gate = (gates.permute(1, 2, 0, 3) @ torch.stack(small)).transpose(1, 2)
+    by_query, by_key, by_value = by_gate.reshape(3, 2 * heads, inner)
+    query_key = torch.bmm(query.transpose(1, 2), key) * (inner // heads) ** -0.5
     return query_key, by_query + by_key, by_value
 
 
@@ -199,9 +201,9 @@ def _decay_weights(scores: Tensor, gates: Tensor, last: bool) -> Tensor:
     return weights / (torch.maximum(weights.sum(-1, keepdim=True).abs(), floor) + NORMALISER_EPS)
 
 
-def _conv_silu(convolution: Convolution, x: Tensor) -> Tensor:
+def _conv_silu(convolution: Any, x: Tensor) -> Tensor:
     """Map x [T,S,C] (C channels) -> [T,S,C] as SiLU after the package's ``CausalConv1d``."""
-    weight = convolution.taps.to(x.dtype).contiguous()  # [K,C], a view of the transposed parameter
+    weight = convolution.weight[:, 0].t().to(x.dtype).contiguous()  # [K,C], the oldest step first
     bias = convolution.bias.to(x.dtype)
     if torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return F.silu(_causal_conv(x, weight, bias))
@@ -240,21 +242,24 @@ class _ConvSilu(torch.autograd.Function):
         return dx, dw, dy.sum((0, 1))
 
 
-def _slstm(layer: SLSTM, x: Tensor, last: bool) -> Tensor:
+def _slstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     """Map x [T,S,E] -> [Q,S,E] as the package's ``sLSTMLayer``; last: Q = 1, the last step."""
     steps, sequences, embed = x.shape
-    x, heads = factor(x), layer.heads
-    convolved = x if layer.convolution is None else _conv_silu(layer.convolution, x)
+    x, heads, cell = factor(x), layer.config.num_heads, layer.slstm_cell
+    # The package feeds fgate to the input gate and igate to the forget gate; zgate is the candidate. [H,D,D] each.
+    input_gate, forget_gate, candidate, output_gate = (
+        factor(gate.weight) for gate in (layer.fgate, layer.igate, layer.zgate, layer.ogate)
+    )
     gates = torch.cat(
         [
-            _headwise(convolved, torch.cat([layer.input_gate, layer.forget_gate], 1)),
-            _headwise(x, torch.cat([layer.candidate, layer.output_gate], 1)),
+            _headwise(_conv_silu(layer.conv1d.conv, x), torch.cat([input_gate, forget_gate], 1)),
+            _headwise(x, torch.cat([candidate, output_gate], 1)),
         ],
         1,
     ).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
-    bias = layer.bias.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
-    h = F.dropout(_scan(gates, layer.recurrent, bias, last), layer.dropout)  # [H,D,Q,S]
-    h = _head_norm(layer.norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]
+    bias = cell._bias_.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
+    h = _drop(layer, _scan(gates, factor(cell._recurrent_kernel_), bias, last))  # [H,D,Q,S]
+    h = _head_norm(layer.group_norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]
     return h.permute(1, 2, 0, 3).reshape(h.shape[1], sequences, embed)
 
 

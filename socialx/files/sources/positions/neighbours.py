@@ -43,11 +43,11 @@ def find_neighbours(
     xy = geo.to_plane(sensors.latitude, sensors.longitude)
     max_km = np.inf if max_distance_km is None else max_distance_km
     if distances is not None:
-        start, end, km = read_distances(distances, ids)
-        alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([start, end]))]
+        roads = geo.Roads(*read_distances(distances, ids))
+        alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([roads.start, roads.end]))]
         if alone:
             fall_back(distances, f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}")
-        return geo.road_neighbours(start, end, km, xy, count, max_km)
+        return geo.road_neighbours(roads, xy, count, max_km)
     unlocated = [name for name, is_located in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not is_located]
     if unlocated:
         problem = f"{len(unlocated)} of {len(ids)} sensors have no position ({sample(unlocated)})"
