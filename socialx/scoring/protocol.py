@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,6 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
 NOWHERE = ("nan", "nan")  # the place of a sensor without one
 SHOWN = 100  # characters of a difference
-Row = tuple[bool, Message]  # of a comparison: whether it refuses, or only warns, and the message
 # Facts behind a score that a comparison skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
@@ -205,108 +204,6 @@ class ScoringProtocol:
         scaler = first.scaler if first else self.scaler
         return replace(self, trained=trained, scaler=scaler, period=period)
 
-    def refuse_other(
-        self,
-        training: ScoringProtocol,
-        run: Path,
-        path: Path,
-        sensor_tables: bool,
-        same_missing: bool = False,
-        holidays: str | None = None,
-        new: Sequence[str] = (),
-    ) -> None:
-        """Raise SocialxError if the data do not fit a model trained under ``training``, and warn of other differences.
-
-        run, path: model and data, for the texts. sensor_tables: the model has weights per sensor. same_missing: another
-        missing-value code raises; False only warns. holidays: the holiday list in a resumed run, which must be the
-        same; None only warns about other days. new: sensors outside the run.
-        """
-        rows = (
-            *self._other_data(training, run, path, sensor_tables, new),
-            *self._other_times(training, run, path, holidays),
-            *self._other_rest(training, run, path, same_missing),
-        )
-        for refuses, message in rows:
-            if refuses:
-                raise SocialxError.together([message])
-            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
-
-    def _other_data(
-        self, training: ScoringProtocol, run: Path, path: Path, tied: bool, new: Sequence[str]
-    ) -> Iterator[Row]:
-        """Yield what refuses a model at once: other features, another step or, where it is tied, another network."""
-        if tied and self.network == training.network and not self.same_network(training):
-            remedy = "convert the file again with the places of the training"
-            remedy += f", or train a run of this network: {Command('train', **{'data.path': path})}"
-            yield True, Message(path, f"the sensors have the ids of {run}, at other places", remedy)
-        differ = _other_features("inputs", self.inputs, training.inputs)
-        differ += _other_features("targets", self.targets, training.targets)
-        if self.step_minutes != training.step_minutes:
-            differ.append(f"a step of {self.step_minutes} min, not {training.step_minutes}")
-        if tied and self.network != training.network:
-            unknown = f", {sample(new)} new to it" if new else ""
-            differ.append(f"network {self.network}, not {training.network}{unknown}")
-        if not differ:
-            return
-        sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
-        problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
-        source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
-        remedy = f"name a file of {source} with {Argument('data.path')}"
-        if "unknown" in self.inputs.values() and "unknown" not in training.inputs.values():
-            problem = f"the unit of the speeds is unknown, and {run} was trained on {training.unit}"
-            remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
-        elif not tied:
-            command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            remedy = f"train a run on such data: {command}"
-        yield True, Message(path, problem, remedy)
-
-    def _other_times(self, training: ScoringProtocol, run: Path, path: Path, holidays: str | None) -> Iterator[Row]:
-        """Yield another clock, which would give each hour the climatology of another, and other holidays."""
-        here, there, same = self.clock.name, training.clock.name, None
-        if here != there and self.first_time and self.last_time:
-            times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (self.first_time, self.last_time))
-            same = same_clock(here, there, *(int(time.timestamp()) for time in times))
-        if here != there and not same:
-            data_clock, training_clock = (zone or "an unknown zone" for zone in (here, there))
-            clocks = f"the times are of {data_clock}, and {run} was trained on times of {training_clock}"
-            remedy = "convert the file again with times of the same clock as in the training"
-            if is_utc(self.timezone) and self.local_zone is None:
-                remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
-            if same is False and self.same_network(training):
-                yield True, Message(path, f"{clocks}, so every observation would be at another time of day", remedy)
-            yield False, Message(path, f"{clocks}: the forecasts are right if both are local times")
-        if dates := self.other_holidays(training):
-            problem, remedy = f"{run} was trained with other holidays", "write these days as in the training"
-            yield holidays is not None, Message(holidays or path, problem, remedy if holidays else "", dates)
-
-    def _other_rest(self, training: ScoringProtocol, run: Path, path: Path, same_missing: bool) -> Iterator[Row]:
-        """Yield neighbours chosen in another way, whatever else differs for equal observations, and missing values.
-
-        The code in the file is applied: only the user knows which code is wrong.
-        """
-        if self.same_network(training) and self.distances != training.distances:
-            along = "other roads" if self.distances else "straight lines"
-            yield False, Message(run, f"neighbours are chosen along {along}, unlike in the training")
-        same_readings = self.checksum == training.checksum
-        crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
-        if crossed:
-            across = f"{training.windows_across_gaps:,} windows across a time gap"
-            yield False, Message(run, f"the training used {across}, which are left out here and in any new training")
-        skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not self.windows else ())}
-        skipped |= {*SPAN_FIELDS} if self.timezone != training.timezone else set()
-        rest = sorted({f.name for f in fields(self)} - skipped)
-        other = [name for name in rest if getattr(self, name) != getattr(training, name)]
-        if other and same_readings:
-            here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
-            problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-            yield False, Message(run, problem)
-        if differ := other_missing(self.missing, training.missing):
-            rules = training.missing
-            rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
-            codes = "none" if rule is None else f"{rule:g}"
-            remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
-            yield same_missing, Message(path, f"{differ} of {run}", remedy)
-
     @property
     def clock(self) -> Clock:
         """The clock in the data, and for people, whose days and hours count."""
@@ -390,3 +287,154 @@ def _other_features(role: str, data: Mapping[str, str], training: Mapping[str, s
         for name, unit in data.items()
         if unit != training[name]
     ]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Data before a model that was trained under another protocol.
+
+    run, path: model and data, for the texts.  tied: the model has weights per sensor.  same_missing: another
+    missing-value code raises; False only warns.  holidays: the holiday list in a resumed run, which must be the same;
+    None only warns about other days.  new: sensors outside the run.
+    """
+
+    data: ScoringProtocol
+    training: ScoringProtocol
+    run: Path
+    path: Path
+    tied: bool = False
+    same_missing: bool = False
+    holidays: str | None = None
+    new: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise SocialxError if the data do not fit the model, and warn of other differences."""
+        for differ in DIFFERENCES:
+            if (row := differ(self)) is not None:
+                refuses, message = row
+                if refuses:
+                    raise SocialxError.together([message])
+                fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+
+    @property
+    def same_network(self) -> bool:
+        """Whether the data are of the network of the training."""
+        return self.data.same_network(self.training)
+
+    @property
+    def same_hours(self) -> bool | None:
+        """Whether both clocks show equal times over the data; None where this is not known."""
+        here, there, data = self.data.clock.name, self.training.clock.name, self.data
+        if here == there or not (data.first_time and data.last_time):
+            return here == there or None
+        times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))
+        return same_clock(here, there, *(int(time.timestamp()) for time in times))
+
+
+Row = tuple[bool, Message]  # whether a difference refuses, or only warns, and the message
+
+
+def _places(fit: Fit) -> Row | None:
+    if not fit.tied or fit.data.network != fit.training.network or fit.same_network:
+        return None
+    remedy = "convert the file again with the places of the training"
+    remedy += f", or train a run of this network: {Command('train', **{'data.path': fit.path})}"
+    return True, Message(fit.path, f"the sensors have the ids of {fit.run}, at other places", remedy)
+
+
+def _kind(fit: Fit) -> Row | None:
+    """Refuse other features, another step or, for a tied model, another network."""
+    data, training = fit.data, fit.training
+    differ = _other_features("inputs", data.inputs, training.inputs)
+    differ += _other_features("targets", data.targets, training.targets)
+    if data.step_minutes != training.step_minutes:
+        differ.append(f"a step of {data.step_minutes} min, not {training.step_minutes}")
+    if fit.tied and data.network != training.network:
+        unknown = f", {sample(fit.new)} new to it" if fit.new else ""
+        differ.append(f"network {data.network}, not {training.network}{unknown}")
+    return (True, _told_kind(fit, differ)) if differ else None
+
+
+def _told_kind(fit: Fit, differ: list[str]) -> Message:
+    data, training = fit.data, fit.training
+    sizes = f"{data.dataset} with {data.sensors} sensors, not {training.dataset} with {training.sensors}"
+    problem = f"the data do not fit {fit.run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+    source = f"the same {training.sensors} sensors" if data.network != training.network else "the training"
+    remedy = f"name a file of {source} with {Argument('data.path')}"
+    if "unknown" in data.inputs.values() and "unknown" not in training.inputs.values():
+        problem = f"the unit of the speeds is unknown, and {fit.run} was trained on {training.unit}"
+        remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
+    elif not fit.tied:
+        command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+        remedy = f"train a run on such data: {command}"
+    return Message(fit.path, problem, remedy)
+
+
+def _clock(fit: Fit) -> Row | None:
+    """Tell of another clock, which would give each hour the climatology of another."""
+    if fit.same_hours:
+        return None
+    here, there = (protocol.clock.name or "an unknown zone" for protocol in (fit.data, fit.training))
+    clocks = f"the times are of {here}, and {fit.run} was trained on times of {there}"
+    if fit.same_hours is None or not fit.same_network:
+        return False, Message(fit.path, f"{clocks}: the forecasts are right if both are local times")
+    remedy = "convert the file again with times of the same clock as in the training"
+    if is_utc(fit.data.timezone) and fit.data.local_zone is None:
+        remedy += f", or for times in UTC run {Command('backfill', fit.path, local_zone=there)}"
+    return True, Message(fit.path, f"{clocks}, so every observation would be at another time of day", remedy)
+
+
+def _holidays(fit: Fit) -> Row | None:
+    if not (dates := fit.data.other_holidays(fit.training)):
+        return None
+    problem, remedy = f"{fit.run} was trained with other holidays", "write these days as in the training"
+    resumed = fit.holidays is not None
+    return resumed, Message(fit.holidays or fit.path, problem, remedy if resumed else "", dates)
+
+
+def _roads(fit: Fit) -> Row | None:
+    if not fit.same_network or fit.data.distances == fit.training.distances:
+        return None
+    along = "other roads" if fit.data.distances else "straight lines"
+    return False, Message(fit.run, f"neighbours are chosen along {along}, unlike in the training")
+
+
+def _crosses(fit: Fit) -> bool:
+    """Return whether the training used windows across a time gap that are left out of the same observations."""
+    data, training = fit.data, fit.training
+    more = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
+    return more and data.checksum == training.checksum
+
+
+def _gaps(fit: Fit) -> Row | None:
+    if not _crosses(fit):
+        return None
+    across = f"{fit.training.windows_across_gaps:,} windows across a time gap"
+    return False, Message(fit.run, f"the training used {across}, which are left out here and in any new training")
+
+
+def _facts(fit: Fit) -> Row | None:
+    """Tell of whatever else differs although the observations are equal."""
+    data, training = fit.data, fit.training
+    skipped = {*NO_FACTS, *(SPLIT_FIELDS if _crosses(fit) or not data.windows else ())}
+    skipped |= {*SPAN_FIELDS} if data.timezone != training.timezone else set()
+    rest = sorted({f.name for f in fields(data)} - skipped)
+    other = [name for name in rest if getattr(data, name) != getattr(training, name)]
+    if not other or data.checksum != training.checksum:
+        return None
+    here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
+    problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
+    return False, Message(fit.run, problem)
+
+
+def _missing(fit: Fit) -> Row | None:
+    """Tell of another missing-value code: the code in the file is applied, and only the user knows which is wrong."""
+    codes, rules = fit.data.missing, fit.training.missing
+    if not (differ := other_missing(codes, rules)):
+        return None
+    rule = next(rules[name] for name, code in codes.items() if code != rules.get(name, code))
+    remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
+    return fit.same_missing, Message(fit.path, f"{differ} of {fit.run}", f"{remedy} if {fit.run} is right")
+
+
+DIFFERENCES = (_places, _kind, _clock, _holidays, _roads, _gaps, _facts, _missing)  # what refuses at once comes first

@@ -23,7 +23,7 @@ from socialx.data.loaders import Loader
 from socialx.files.sources.holidays import holiday_file
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
-from socialx.scoring.protocol import OWN_DATA, ScoringProtocol, Seen, sensor_places
+from socialx.scoring.protocol import OWN_DATA, Fit, ScoringProtocol, Seen, sensor_places
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import CustomModel, find_model
 from socialx.settings.layers import Config, ConfigLayers, differences, flat, invariants, run_settings, sees_gpu, to_yaml
@@ -194,7 +194,7 @@ def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
-    experiment.protocol.refuse_other(trained, old.path, data, old.sensors is not None, True, holidays)
+    Fit(experiment.protocol, trained, old.path, data, old.sensors is not None, True, holidays).check()
     return Plan(experiment, loaded.origin, old)
 
 
@@ -280,9 +280,8 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
         other = build(settings, moments=experiment.data.moments, units=units)
-        other.protocol.refuse_other(
-            replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
-        )
+        same_missing = replace(experiment.protocol, missing=other.protocol.missing)
+        Fit(other.protocol, same_missing, experiment.data.store.path, path).check()
         locations = sensor_places(other.data.sensors)
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
