@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from socialx.core.errors import counted
-from socialx.dataset import GIB
-from socialx.drawing.terminal import bar, number, percent
+from socialx.drawing.terminal import DASH, bar, is_known, number, percent
 from socialx.profiling.analysis import group_means
 from socialx.profiling.profile import Finding, Gain, Profile
 from socialx.profiling.rules import WARN
@@ -49,11 +48,16 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
         _finding(rank, finding, out)
     out.print()
     _busy(profile, out)
-    _rates(profile, out)
-    if profile.kernels:
-        _trace(profile, out)
-    elif profile.operators:
-        _top("operator", profile.operators.top, out)
+    table = _table(out, "quantity", "measured")
+    table.add_column("remark", overflow="fold")
+    for row in rate_rows(profile):
+        table.add_row(*row)
+    out.print(table)
+    most = out.width - 24
+    for site in profile.sync.sites if profile.sync else ():  # the end of a path says more than its beginning
+        _line(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}", out)
+    if longest := profile.kernels or profile.operators:
+        _top("kernel" if profile.kernels else "operator", longest.top, out)
     reasons = missing_reasons(profile)
     if reasons.pop("no CUDA device", None):
         _line(f"not measured: {NEEDS_A_CARD}", out)
@@ -100,6 +104,50 @@ def idle_rows(profile: Profile) -> list[tuple[str, float, float]]:
         return []
     shares = [(name, getattr(idle, part)) for part, name in IDLE.items()]
     return [(name, share, 1e3 * profile.step_s * share) for name, share in shares if share]
+
+
+def rate_rows(p: Profile) -> list[tuple[str, str, str]]:
+    """Return a row per measured quantity: name, value, remark."""
+    host, speed, times, loader = p.host, p.throughput, p.step_ms, p.loader
+    rows = [
+        ("windows/s", number(speed.windows_per_s), f"{number(1 / p.step_s)} steps/s"),
+        ("sensor steps/s", _scaled(speed.sensor_steps_per_s), "readings of one sensor in one window"),
+        ("median step", number(times.p50, unit=" ms"), f"p95 {number(times.p95, unit=' ms')}"),
+        ("GPU busy", percent(p.gpu_busy), f"SM efficiency {percent(p.sm_efficiency)}"),
+        ("cores used", number(host.cores_used), f"of {host.cores}, with {counted(host.threads, 'thread')}"),
+        ("cores of other programs", number(host.others_used, digits=1), "used by them meanwhile"),
+        ("supply of batches", number(loader.supply), "offered for every one that is wanted"),
+    ]
+    if loader.making_s is not None:
+        maker = "worker" if loader.num_workers else "loader"
+        rows.append(("making a batch", number(1e3 * loader.making_s, unit=" ms"), f"by the {maker}"))
+    if k := p.kernels:
+        waits = f"{number(k.launches_per_step)} launches, {number(p.sync and p.sync.per_step)} syncs"
+        traced = f"in {k.traced_steps} traced steps, each {number(k.slowdown, 2)}x as long"
+        tiny = f"{percent(k.tiny_share)} of their time is in kernels below 10 us"
+        rows += [
+            ("kernels per step", number(k.per_step), f"{waits}, {traced}"),
+            ("a kernel", f"{k.us_p50:.1f} us", tiny),
+        ]
+    if p.copy and p.copy.h2d_bytes_per_step:
+        pinned = ", memory not pinned" if p.copy.pageable else ""
+        rows.append(("copied from the host", f"{_scaled(p.copy.h2d_bytes_per_step, 1024)}B", f"per step{pinned}"))
+    if d := p.device:
+        span = f"from {d.utilisation_min:.0%} to {d.utilisation_max:.0%}, share of the time with any kernel"
+        rows.append(("NVML utilisation", percent(d.utilisation_mean), span))
+    if p.memory:
+        peak, most = p.memory.peak_bytes, p.memory.capacity_bytes
+        share = f"{percent(peak / most)} of {_scaled(most, 1024)}B" if most else DASH
+        rows.append(("peak memory", f"{_scaled(peak, 1024)}B", share))
+    return [row for row in rows if row[1] != DASH]
+
+
+def _scaled(value: float | None, base: int = 1000) -> str:
+    """Return a number in thousands (k, M, G; ``base`` 1000) or in steps of 1,024 (Ki, Mi, Gi)."""
+    if not is_known(value):
+        return DASH
+    power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
+    return number(value / base**power, unit=f" {'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}")
 
 
 def busy_machine(profile: Profile) -> str:
@@ -157,31 +205,6 @@ def _busy(p: Profile, out: Console) -> None:
         _line(f"  repeats every {f.period_s:.2f} s = {steps}, strength {f.strength or 0:.2f}", out)
 
 
-def _rates(p: Profile, out: Console) -> None:
-    host, loader = p.host, p.loader
-    parts = [f"windows/s {p.throughput.windows_per_s:,.1f}"]
-    parts.append(f"step p50 {p.step_ms.p50:.1f} ms  p95 {p.step_ms.p95:.1f} ms")
-    if host.cores_used is not None:
-        others = "" if host.others_used is None else f", {host.others_used:.1f} by other programs"
-        parts.append(f"{counted(host.threads, 'thread')}, {host.cores_used:.1f} of {host.cores} cores used{others}")
-    if p.memory:
-        parts.append(f"peak memory {p.memory.peak_bytes / GIB:.2f} of {p.memory.capacity_bytes / GIB:.1f} GiB")
-    if loader.making_s is not None and loader.supply is not None:
-        maker = "worker" if loader.num_workers else "loader"
-        parts.append(f"the {maker} needs {1e3 * loader.making_s:.1f} ms a batch, supply {loader.supply:.2f}")
-    if d := p.device:
-        span = f"{d.utilisation_min:.0%} to {d.utilisation_max:.0%}"
-        parts.append(f"NVML utilisation mean {d.utilisation_mean:.0%} ({span})")
-    line = ""  # as many parts beside each other as fit
-    for part in parts:
-        if line and len(line) + 3 + len(part) > out.width:
-            _line(line, out)
-            line = part
-        else:
-            line = f"{line}   {part}" if line else part
-    _line(line, out)
-
-
 def _table(out: Console, first: str, *numbers: str) -> Table:
     """Return a table with the column ``first`` for names and the columns ``numbers``, ruled on a terminal alone."""
     table = Table(show_edge=False) if out.is_terminal else Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -189,29 +212,6 @@ def _table(out: Console, first: str, *numbers: str) -> Table:
     for head in numbers:
         table.add_column(head, justify="right", no_wrap=True)
     return table
-
-
-def _trace(p: Profile, out: Console) -> None:
-    """Print results from traced steps: busy share, causes of idle time, and the longest kernels."""
-    k, sync = p.kernels, p.sync
-    if k is None:
-        return
-    lines = [
-        f"GPU busy {percent(p.gpu_busy)}   SM efficiency {percent(p.sm_efficiency)}   in "
-        f"{k.traced_steps} traced steps, each {number(k.slowdown, 2)}x as long",
-        f"per step: {k.per_step:,.0f} kernels, {_count(k.launches_per_step)} launches, "
-        f"{_count(sync.per_step if sync else None)} syncs",
-        f"a kernel takes {k.us_p50:.1f} us (median); {k.tiny_share:.1%} of their time is in kernels below 10 us",
-    ]
-    if p.copy and p.copy.h2d_bytes_per_step:
-        pinned = ", memory not pinned" if p.copy.pageable else ""
-        lines.append(f"copied from the host: {p.copy.h2d_bytes_per_step / 2**20:,.3f} MiB per step{pinned}")
-    most = out.width - 24
-    for site in sync.sites if sync else ():  # the end of a path says more than its beginning
-        lines.append(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}")
-    for line in lines:
-        _line(line, out)
-    _top("kernel", k.top, out)
 
 
 def _top(kind: str, tops: list[Top], out: Console) -> None:
