@@ -23,6 +23,7 @@ from socialx.profiling.tables import (
     phase_rows,
     rate_rows,
     step_after,
+    window_facts,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def page(profile: Profile) -> str:
         "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
         "rates": rate_rows(profile),
+        "window_facts": window_facts(profile),
         "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -59,15 +61,6 @@ class ProfileView:
     """The contents of the template: tables as rows of texts, and pictures."""
 
     profile: Profile
-
-    def window_facts(self) -> list[str]:
-        """Return texts for the measured steps, the clock, the device, the precision and torch."""
-        window, about = self.profile.window, self.profile.environment
-        steps = f"{window.steps:,} steps in {number(window.seconds, unit=' s')}"
-        steps += f" after {window.warmup_steps:,} warm-up steps"
-        torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
-        where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(fact) for fact in (steps, f"{window.clock} clock", *where) if fact]
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.

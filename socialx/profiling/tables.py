@@ -150,6 +150,15 @@ def _scaled(value: float | None, base: int = 1000) -> str:
     return number(value / base**power, unit=f" {'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}")
 
 
+def window_facts(p: Profile) -> list[str]:
+    """Return texts for the measured steps, the clock, the device, the precision and torch."""
+    window, about = p.window, p.environment
+    steps = f"{window.steps:,} steps in {number(window.seconds, unit=' s')} after {window.warmup_steps:,} warm-up steps"
+    torch = f"torch {about['torch']}" if about.get("torch") else None
+    where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
+    return [str(fact) for fact in (steps, f"{window.clock} clock", *where) if fact]
+
+
 def busy_machine(profile: Profile) -> str:
     """Return a warning that programs outside took many cores, or an empty text."""
     return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
@@ -182,10 +191,7 @@ def _verdict(p: Profile, out: Console) -> None:
         _line(f"{settings_text(p.change.patch)}, {p.change.gain}", out, "change  ")
     if text := busy_machine(p):
         _line(text, out)
-    machine = [str(p.environment[key]) for key in ("device_name", "precision") if p.environment.get(key)]
-    w = p.window
-    window = f"{w.steps} steps in {w.seconds:.2f} s after {w.warmup_steps} warm-up steps"
-    _line(", ".join([window, f"{w.clock} clock", *machine]), out)
+    _line(", ".join(window_facts(p)), out)
 
 
 def _busy(p: Profile, out: Console) -> None:

@@ -321,15 +321,6 @@ class Fit:
         """Whether the data are of the network of the training."""
         return self.data.same_network(self.training)
 
-    @property
-    def same_hours(self) -> bool | None:
-        """Whether both clocks show equal times over the data; None where this is not known."""
-        here, there, data = self.data.clock.name, self.training.clock.name, self.data
-        if here == there or not (data.first_time and data.last_time):
-            return here == there or None
-        times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))
-        return same_clock(here, there, *(int(time.timestamp()) for time in times))
-
 
 Row = tuple[bool, Message]  # whether a difference refuses, or only warns, and the message
 
@@ -372,14 +363,21 @@ def _told_kind(fit: Fit, differ: list[str]) -> Message:
 
 def _clock(fit: Fit) -> Row | None:
     """Tell of another clock, which would give each hour the climatology of another."""
-    if fit.same_hours:
+    data, same = fit.data, None
+    names = data.clock.name, fit.training.clock.name
+    if names[0] == names[1]:
         return None
-    here, there = (protocol.clock.name or "an unknown zone" for protocol in (fit.data, fit.training))
+    if data.first_time and data.last_time:
+        times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))
+        same = same_clock(*names, *(int(time.timestamp()) for time in times))
+    if same:
+        return None
+    here, there = (name or "an unknown zone" for name in names)
     clocks = f"the times are of {here}, and {fit.run} was trained on times of {there}"
-    if fit.same_hours is None or not fit.same_network:
+    if same is None or not fit.same_network:
         return False, Message(fit.path, f"{clocks}: the forecasts are right if both are local times")
     remedy = "convert the file again with times of the same clock as in the training"
-    if is_utc(fit.data.timezone) and fit.data.local_zone is None:
+    if is_utc(data.timezone) and data.local_zone is None:
         remedy += f", or for times in UTC run {Command('backfill', fit.path, local_zone=there)}"
     return True, Message(fit.path, f"{clocks}, so every observation would be at another time of day", remedy)
 
