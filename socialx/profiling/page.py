@@ -16,8 +16,8 @@ from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
 from socialx.drawing.terminal import is_known, number, percent
 from socialx.profiling.profile import Profile
 from socialx.profiling.tables import (
-    FLAT_PP,
     busy_machine,
+    busy_words,
     idle_rows,
     missing_reasons,
     phase_rows,
@@ -82,15 +82,9 @@ class ProfileView:
 
     def busy(self) -> Chart | None:
         """Return a chart with the busy share per bin, and the period in words, or None for a flat share."""
-        line, seen = self.profile.timeline, self.profile.fluctuation
-        if not line.busy or seen.swing_pp < FLAT_PP:
+        line, below = self.profile.timeline, busy_words(self.profile)
+        if not below:
             return None
-        mean, low, high = map(percent, (seen.mean, seen.p5, seen.p95))
-        below = [f"Mean {mean}; nine of ten parts of {number(seen.bin_s, unit=' s')} are between {low} and {high}."]
-        if is_known(seen.period_s):
-            steps = number(seen.steps_per_period, unit=" steps") if is_known(seen.steps_per_period) else None
-            parts = (number(seen.period_s, unit=" s"), steps, seen.cause)
-            below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
         bin_s = number(line.bin_s, unit=" s")
         remark = f"Share of each {bin_s} in which a copy or a training step was under way, computing or waiting."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -309,12 +309,10 @@ class Fit:
 
     def check(self) -> None:
         """Raise SocialxError if the data do not fit the model, and warn of other differences."""
-        for differ in DIFFERENCES:
-            if (row := differ(self)) is not None:
-                refuses, message = row
-                if refuses:
-                    raise SocialxError.together([message])
-                fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+        for refuses, message in (row for differ in DIFFERENCES for row in differ(self)):
+            if refuses:
+                raise SocialxError.together([message])
+            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
 
     @property
     def same_network(self) -> bool:
@@ -325,15 +323,14 @@ class Fit:
 Row = tuple[bool, Message]  # whether a difference refuses, or only warns, and the message
 
 
-def _places(fit: Fit) -> Row | None:
-    if not fit.tied or fit.data.network != fit.training.network or fit.same_network:
-        return None
-    remedy = "convert the file again with the places of the training"
-    remedy += f", or train a run of this network: {Command('train', **{'data.path': fit.path})}"
-    return True, Message(fit.path, f"the sensors have the ids of {fit.run}, at other places", remedy)
+def _places(fit: Fit) -> Iterator[Row]:
+    if fit.tied and fit.data.network == fit.training.network and not fit.same_network:
+        remedy = "convert the file again with the places of the training"
+        remedy += f", or train a run of this network: {Command('train', **{'data.path': fit.path})}"
+        yield True, Message(fit.path, f"the sensors have the ids of {fit.run}, at other places", remedy)
 
 
-def _kind(fit: Fit) -> Row | None:
+def _kind(fit: Fit) -> Iterator[Row]:
     """Refuse other features, another step or, for a tied model, another network."""
     data, training = fit.data, fit.training
     differ = _other_features("inputs", data.inputs, training.inputs)
@@ -343,7 +340,8 @@ def _kind(fit: Fit) -> Row | None:
     if fit.tied and data.network != training.network:
         unknown = f", {sample(fit.new)} new to it" if fit.new else ""
         differ.append(f"network {data.network}, not {training.network}{unknown}")
-    return (True, _told_kind(fit, differ)) if differ else None
+    if differ:
+        yield True, _told_kind(fit, differ)
 
 
 def _told_kind(fit: Fit, differ: list[str]) -> Message:
@@ -361,78 +359,61 @@ def _told_kind(fit: Fit, differ: list[str]) -> Message:
     return Message(fit.path, problem, remedy)
 
 
-def _clock(fit: Fit) -> Row | None:
+def _clock(fit: Fit) -> Iterator[Row]:
     """Tell of another clock, which would give each hour the climatology of another."""
-    data, same = fit.data, None
-    names = data.clock.name, fit.training.clock.name
-    if names[0] == names[1]:
-        return None
-    if data.first_time and data.last_time:
+    data, (here, there), same = fit.data, (fit.data.clock.name, fit.training.clock.name), None
+    if here != there and data.first_time and data.last_time:
         times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))
-        same = same_clock(*names, *(int(time.timestamp()) for time in times))
-    if same:
-        return None
-    here, there = (name or "an unknown zone" for name in names)
-    clocks = f"the times are of {here}, and {fit.run} was trained on times of {there}"
-    if same is None or not fit.same_network:
-        return False, Message(fit.path, f"{clocks}: the forecasts are right if both are local times")
-    remedy = "convert the file again with times of the same clock as in the training"
-    if is_utc(data.timezone) and data.local_zone is None:
-        remedy += f", or for times in UTC run {Command('backfill', fit.path, local_zone=there)}"
-    return True, Message(fit.path, f"{clocks}, so every observation would be at another time of day", remedy)
+        same = same_clock(here, there, *(int(time.timestamp()) for time in times))
+    if here != there and not same:
+        here, there = (zone or "an unknown zone" for zone in (here, there))
+        clocks = f"the times are of {here}, and {fit.run} was trained on times of {there}"
+        remedy = "convert the file again with times of the same clock as in the training"
+        if is_utc(data.timezone) and data.local_zone is None:
+            remedy += f", or for times in UTC run {Command('backfill', fit.path, local_zone=there)}"
+        if same is False and fit.same_network:
+            yield True, Message(fit.path, f"{clocks}, so every observation would be at another time of day", remedy)
+        yield False, Message(fit.path, f"{clocks}: the forecasts are right if both are local times")
 
 
-def _holidays(fit: Fit) -> Row | None:
-    if not (dates := fit.data.other_holidays(fit.training)):
-        return None
-    problem, remedy = f"{fit.run} was trained with other holidays", "write these days as in the training"
-    resumed = fit.holidays is not None
-    return resumed, Message(fit.holidays or fit.path, problem, remedy if resumed else "", dates)
+def _holidays(fit: Fit) -> Iterator[Row]:
+    if dates := fit.data.other_holidays(fit.training):
+        problem, remedy = f"{fit.run} was trained with other holidays", "write these days as in the training"
+        resumed = fit.holidays is not None
+        yield resumed, Message(fit.holidays or fit.path, problem, remedy if resumed else "", dates)
 
 
-def _roads(fit: Fit) -> Row | None:
-    if not fit.same_network or fit.data.distances == fit.training.distances:
-        return None
-    along = "other roads" if fit.data.distances else "straight lines"
-    return False, Message(fit.run, f"neighbours are chosen along {along}, unlike in the training")
+def _roads(fit: Fit) -> Iterator[Row]:
+    if fit.same_network and fit.data.distances != fit.training.distances:
+        along = "other roads" if fit.data.distances else "straight lines"
+        yield False, Message(fit.run, f"neighbours are chosen along {along}, unlike in the training")
 
 
-def _crosses(fit: Fit) -> bool:
-    """Return whether the training used windows across a time gap that are left out of the same observations."""
+def _facts(fit: Fit) -> Iterator[Row]:
+    """Tell of whatever else differs although the observations are equal, such as windows across a time gap."""
     data, training = fit.data, fit.training
-    more = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
-    return more and data.checksum == training.checksum
-
-
-def _gaps(fit: Fit) -> Row | None:
-    if not _crosses(fit):
-        return None
-    across = f"{fit.training.windows_across_gaps:,} windows across a time gap"
-    return False, Message(fit.run, f"the training used {across}, which are left out here and in any new training")
-
-
-def _facts(fit: Fit) -> Row | None:
-    """Tell of whatever else differs although the observations are equal."""
-    data, training = fit.data, fit.training
-    skipped = {*NO_FACTS, *(SPLIT_FIELDS if _crosses(fit) or not data.windows else ())}
+    if data.checksum != training.checksum:
+        return
+    crossed = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
+    if crossed:
+        across = f"{training.windows_across_gaps:,} windows across a time gap"
+        yield False, Message(fit.run, f"the training used {across}, which are left out here and in any new training")
+    skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not data.windows else ())}
     skipped |= {*SPAN_FIELDS} if data.timezone != training.timezone else set()
     rest = sorted({f.name for f in fields(data)} - skipped)
-    other = [name for name in rest if getattr(data, name) != getattr(training, name)]
-    if not other or data.checksum != training.checksum:
-        return None
-    here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
-    problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-    return False, Message(fit.run, problem)
+    if other := [name for name in rest if getattr(data, name) != getattr(training, name)]:
+        here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
+        problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
+        yield False, Message(fit.run, problem)
 
 
-def _missing(fit: Fit) -> Row | None:
+def _missing(fit: Fit) -> Iterator[Row]:
     """Tell of another missing-value code: the code in the file is applied, and only the user knows which is wrong."""
     codes, rules = fit.data.missing, fit.training.missing
-    if not (differ := other_missing(codes, rules)):
-        return None
-    rule = next(rules[name] for name, code in codes.items() if code != rules.get(name, code))
-    remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
-    return fit.same_missing, Message(fit.path, f"{differ} of {fit.run}", f"{remedy} if {fit.run} is right")
+    if differ := other_missing(codes, rules):
+        rule = next(rules[name] for name, code in codes.items() if code != rules.get(name, code))
+        remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
+        yield fit.same_missing, Message(fit.path, f"{differ} of {fit.run}", f"{remedy} if {fit.run} is right")
 
 
-DIFFERENCES = (_places, _kind, _clock, _holidays, _roads, _gaps, _facts, _missing)  # what refuses at once comes first
+DIFFERENCES = (_places, _kind, _clock, _holidays, _roads, _facts, _missing)  # what refuses at once comes first

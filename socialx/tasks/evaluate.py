@@ -32,7 +32,7 @@ from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
-from socialx.scoring.scoring_pass import refuse_overflow, run_metrics_per_model
+from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics
 from socialx.scoring.silent import parse_shares
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
@@ -115,9 +115,9 @@ def evaluate(
 
 @dataclass(frozen=True)
 class Request:
-    """What to score, and what to say beside MAE, RMSE, MAPE and R2: the arguments of ``evaluate``, parsed.
+    """The arguments of ``evaluate``, parsed: the models to score, and the further scores.
 
-    names: run folders and files of forecasts.  saved: file for all forecasts of the only run.
+    names: run folders and forecast files.  saved: a file for all forecasts, with a single run.
     """
 
     names: Sequence[str]
@@ -133,8 +133,8 @@ class Request:
 
     @cached_property
     def files(self) -> list[str]:
-        """The names of files of forecasts."""
-        return [each for each in self.names if Path(each).suffix.lower() in READ_SUFFIXES and not Path(each).is_dir()]
+        """The names of forecast files."""
+        return [name for name in self.names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
 
     @property
     def runs(self) -> list[str]:
@@ -166,7 +166,7 @@ class Request:
 def _score_models(
     scored: ScoredSplit, models: Mapping[str, nn.Module], request: Request, stack: ExitStack
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
-    """Score the models in one pass, and return scores and the extra fields of ``Evaluation``; stack: of open files."""
+    """Score the models in one pass, and return scores and the extra fields for ``Evaluation``; stack: closes files."""
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
     days, runs = data.calendar.day, scored.experiments
     begun_on = days(scored.origins + 60 * minutes)
@@ -178,8 +178,10 @@ def _score_models(
     drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
     rules = {name: scored.rules() for name in models if request.protocols}
     saved = {name: _writer(stack, request.saved, name, scored) for name in request.names if request.saved}
-    kinds = (scores, errors, daily, inside, drifts, rules, saved)
-    run_metrics_per_model(models, scored.loader, scored.experiment.precision, *kinds)
+    kinds: Sequence[Mapping[str, Metric]] = (scores, errors, daily, inside, drifts, rules, saved)
+    for name, model in models.items():
+        metrics = [kind[name] for kind in kinds if name in kind]
+        run_metrics(model, scored.loader, scored.experiment.precision, *metrics, name=f"score {name}")
     scored_models = {name: ModelScores.from_scores(sums.compute(), scored.protocol) for name, sums in scores.items()}
     for run in runs:
         for target in data.targets:

@@ -20,7 +20,7 @@ from socialx.scoring.explanation import plot_explanation, write_explanation
 from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
-from socialx.scoring.scoring_pass import refuse_overflow, run_metrics, run_metrics_per_model
+from socialx.scoring.scoring_pass import refuse_overflow, run_metrics
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import POOLINGS, find_model
 from socialx.settings.layers import ConfigLayers
@@ -65,12 +65,12 @@ def explain(
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.sample_batches(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
-            of_baselines = {baseline: scored.errors() for baseline in baselines}
-            run_metrics_per_model(baselines, scored.loader, precision, of_baselines)
-        references = {}
-        for baseline, running in of_baselines.items():
-            rows = running.compute()
-            references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
+            references = {}
+            for baseline, forecaster in baselines.items():
+                running = scored.errors()
+                run_metrics(forecaster, scored.loader, precision, running, name=f"score {baseline}")
+                rows = running.compute()
+                references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
         explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and locations is not None:
             write_explanation(explanation, locations, Path(geojson))

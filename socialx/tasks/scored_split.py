@@ -30,7 +30,7 @@ from socialx.scoring.published_rules import RunningWindows
 from socialx.scoring.references import PrecomputedModel, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
-from socialx.scoring.silent import SensorScores, Silent, draw
+from socialx.scoring.silent import Silent, draw
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import Opened, open_forecasting
@@ -117,10 +117,10 @@ class ScoredSplit:
         """Return the baselines for the file by name, on the device."""
         return {name: model.to(self.device) for name, model in references(self.data).items()}
 
-    def scores(self) -> RunningScores:
-        """Return a metric for the size of errors."""
+    def scores(self, sensors: torch.Tensor | None = None) -> RunningScores:
+        """Return a metric for the size of errors; sensors: the mask of counted sensors, bool [N], None for all."""
         means = [self.data.moments[name].mean for name in self.data.targets]
-        return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
+        return RunningScores(self.data.horizon, len(self.data.targets), self.device, means, sensors)
 
     def score_climatology_days(self, choices: Sequence[PastDays] = (), frozen: bool = False) -> dict[str, ModelScores]:
         """Score the runs, which lean on nothing, with N climatology days before each origin, by name.
@@ -148,11 +148,11 @@ class ScoredSplit:
             for share in shares:
                 silent = draw(len(self.data.sensors.ids), share).to(self.device)
                 parts = {"": silent | True, ": silent sensors": silent, ": other sensors": ~silent}
-                sums = {part: SensorScores(self.scores(), sensors) for part, sensors in parts.items()}
+                sums = {part: self.scores(sensors) for part, sensors in parts.items()}
                 name, model = f"{run}, {100 * share:g} % silent", Silent(experiment.model, silent)
                 run_metrics(model, self.loader, experiment.precision, *sums.values(), name=f"score {name}")
                 for part, metric in sums.items():
-                    scores[name + part] = ModelScores.from_scores(metric.scores.compute(), self.protocol)
+                    scores[name + part] = ModelScores.from_scores(metric.compute(), self.protocol)
         return scores
 
     @cached_property
