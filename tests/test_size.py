@@ -50,7 +50,7 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 32879),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 32876),
     "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9106),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38036),
