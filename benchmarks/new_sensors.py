@@ -27,7 +27,7 @@ from socialx.scoring.references import LAST_VALID
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment
-from socialx.tasks.scored_split import ScoredSplit, load_scored_split
+from socialx.tasks.scored_split import Part, ScoredSplit, load_scored_split
 
 SHARE, DRAWS, DAYS = 0.2, 3, (0, 1, 3, 14, None)
 
@@ -49,7 +49,7 @@ def main() -> None:
         more = {"model.patch": 1, "model.sensor_dropout": 0.2, "trainer.seed": draw, "data.path": file}
         trained(folder, ConfigLayers(preset="mlp-small").over(more))
         data = ConfigLayers.from_call(None, {"data": given.data})
-        scored, alike = load_scored_split([str(folder)], data, "test"), load_scored_split([given.other], data, "test")
+        scored, alike = (load_scored_split([run], data, Part("test")) for run in (str(folder), given.other))
         (experiment,), (beside,) = scored.experiments.values(), alike.experiments.values()
         others = np.setdiff1d(np.arange(len(ids)), held)
         row = {

@@ -231,7 +231,7 @@ def profile_of(loop: Loop) -> Profile:
     facts = LoaderFacts(mode, 1000, workers, queue, series_bytes=series, free_bytes=free)
     clock: Any = SimpleNamespace(kind="device", cpu_seconds=lambda: None)
     lengths = Lengths(loop.steps - WARMUP_STEPS, WARMUP_STEPS, loop.log_every)
-    made = clock_sections(clock, partition(outcome.marks), _Loader(outcome.making_s), 1, lengths, facts)  # type: ignore[arg-type]
+    made = clock_sections(clock, partition(outcome.marks), _Loader(outcome.making_s), lengths, facts)  # type: ignore[arg-type]
     made = with_trace(made, trace_of(loop), ["train.py:1"])
     loading = {"mode": mode, "num_workers": workers, "prefetch_factor": loop.prefetch_factor}
     precision = "bf16-mixed" if loop.half else "32-true"

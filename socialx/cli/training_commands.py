@@ -202,18 +202,13 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
     from dataclasses import asdict
 
     import socialx
-    from socialx.profiling.tables import print_comparison
+    from socialx.tasks.compare import print_comparison
 
     comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
     if as_json:
         print_json(asdict(comparison))
     else:
-        rows = {
-            "windows/s": (comparison.here.windows_per_s, comparison.there.windows_per_s),
-            "share waiting for input": (comparison.here.input, comparison.there.input),
-            "share between steps": (comparison.here.hooks, comparison.there.hooks),
-        }
-        print_comparison(comparison.gain, comparison.rounds, rows, comparison.changes)
+        print_comparison(comparison)
     if comparison.interrupted:
         raise typer.Exit(130)
     high = comparison.gain.high

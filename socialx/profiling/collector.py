@@ -54,9 +54,9 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
     if ProfilerActivity.CUDA not in supported_activities():
         return Trace.missing(steps, "this torch was built without CUPTI")
     sms = torch.cuda.get_device_properties(device).multi_processor_count
-    printed: list[str] = []
     try:
-        trace = read_trace(record(run, steps, device, printed, keep), steps, sms)
+        events, printed = record(run, steps, device, keep)
+        trace = read_trace(events, steps, sms)
     except ProfilerError as error:
         return Trace.missing(steps, f"the profiler failed: {error}")
     hint = next((line.rpartition("] ")[2] for line in printed if "CUPTI" in line), None)
@@ -66,7 +66,8 @@ def trace_steps(run: Callable[[], object], steps: int, device: torch.device, kee
 def trace_operators(run: Callable[[], object], steps: int, keep: Path | None = None) -> tuple[list[Top], str]:
     """Return the longest CPU operators in ``steps`` calls of ``run``, and the reason if none; keep: trace file."""
     try:
-        return read_operators(record(run, steps, torch.device("cpu"), [], keep, 0), steps), "the trace has no operator"
+        events, _ = record(run, steps, torch.device("cpu"), keep, 0)
+        return read_operators(events, steps), "the trace has no operator"
     except ProfilerError as error:
         return [], f"the profiler failed: {error}"
 
@@ -75,19 +76,19 @@ def record(
     run: Callable[[], object],
     steps: int,
     device: torch.device,
-    printed: list[str],
     keep: Path | None = None,
     warmup_steps: int = WARMUP_STEPS,
-) -> list[dict[str, Any]]:
-    """Return Chrome trace events of ``steps`` calls to ``run``, with ``warmup_steps`` calls before the window.
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return Chrome trace events of ``steps`` calls to ``run``, and the lines that the profiler prints.
 
-    printed: a list that receives lines which the profiler prints.  keep: a file for the trace, or None.
+    warmup_steps: calls before the window.  keep: a file for the trace, or None.
     """
     # Taken down between two profilers, CUPTI may crash where CUDA graphs are used (CUDA 12), and the later profiler may
     # find no kernel (kineto pull request 1554).
     os.environ.setdefault("TEARDOWN_CUPTI", "0")
     profiler = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])])
 
+    printed: list[str] = []
     with _quiet(printed):
         profiler.start()
     try:
@@ -111,7 +112,7 @@ def record(
     if keep is not None:
         with atomic_write(keep) as temporary:
             temporary.write_bytes(gzip.compress(content) if keep.suffix == ".gz" else content)
-    return events
+    return events, printed
 
 
 @contextmanager

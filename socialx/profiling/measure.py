@@ -75,7 +75,7 @@ REASONS = {"power cap": 0x4, "hardware slowdown": 0x8, "temperature": 0x60, "pow
 class Lengths:
     """The length of a profile in steps. trace_steps: at most two on a CPU, 0: skipped. trials: try settings.
 
-    max_seconds: time after which measuring ends early, with at least eight steps.
+    max_seconds: time after which measuring ends early, with at least eight steps. batches: per optimizer step.
     """
 
     steps: int
@@ -84,6 +84,7 @@ class Lengths:
     trace_steps: int = TRACE_STEPS
     trials: bool = True
     max_seconds: float = math.inf
+    batches: int = 1
 
 
 def measure(
@@ -101,7 +102,7 @@ def measure(
     with work("profile", lengths.warmup_steps + steps, "steps") as bar:
         training = Training(learner, loader, lengths.log_every_n_steps, bar.advance)
         training.warm_up(lengths.warmup_steps)
-        lengths = replace(lengths, warmup_steps=training.taken)
+        lengths = replace(lengths, warmup_steps=training.taken, batches=learner.trainer.accumulate_grad_batches)
         synchronize(device)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
@@ -114,7 +115,7 @@ def measure(
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
             note(Message(Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
-        measured = clock_sections(clock, parts, loader, learner.trainer.accumulate_grad_batches, lengths, facts)
+        measured = clock_sections(clock, parts, loader, lengths, facts)
         host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
         if others_s is not None and later_s is not None and learner.group.world_size == 1:
             host = replace(host, others_used=max(0.0, later_s - others_s) / parts.wall)
@@ -201,13 +202,13 @@ def _idle(shares: Phases, phases: Mapping[str, Mapping[str, float]]) -> Idle:
 
 
 def clock_sections(
-    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, batches: int, lengths: Lengths, facts: LoaderFacts
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, lengths: Lengths, facts: LoaderFacts
 ) -> Profile:
-    """Return a profile with the sections that need only the clock; parts: the measured phases.
+    """Return a profile with the sections that need only the clock.
 
-    batches: per optimizer step.  lengths: for warm-up and logging steps.  facts: the section ``loader`` so far.
+    parts: the measured phases.  lengths: for warm-up and logging steps, and batches.  facts: the section so far.
     """
-    steps, step_s = len(parts.step_seconds), parts.wall / len(parts.step_seconds)
+    batches, steps, step_s = lengths.batches, len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
     facts = _loader_supply(facts, loader, parts, batches) if loader.making_s else facts
     waiting = None

@@ -13,9 +13,18 @@ import numpy as np
 from markupsafe import Markup
 
 from socialx.drawing.page import COLOURS, NBSP, files, inline, render, setting
-from socialx.drawing.terminal import DASH, is_known, number, percent
+from socialx.drawing.terminal import is_known, number, percent
 from socialx.profiling.profile import Profile
-from socialx.profiling.tables import FLAT_PP, busy_machine, idle_rows, missing_reasons, phase_rows, step_after
+from socialx.profiling.tables import (
+    busy_machine,
+    busy_words,
+    idle_rows,
+    missing_reasons,
+    phase_rows,
+    rate_rows,
+    step_after,
+    window_facts,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +49,8 @@ def page(profile: Profile) -> str:
         "profile": profile,
         "busy_machine": busy_machine(profile),
         "view": ProfileView(profile),
+        "rates": rate_rows(profile),
+        "window_facts": window_facts(profile),
         "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -50,15 +61,6 @@ class ProfileView:
     """The contents of the template: tables as rows of texts, and pictures."""
 
     profile: Profile
-
-    def window_facts(self) -> list[str]:
-        """Return texts for the measured steps, the clock, the device, the precision and torch."""
-        window, about = self.profile.window, self.profile.environment
-        steps = f"{window.steps:,} steps in {number(window.seconds, unit=' s')}"
-        steps += f" after {window.warmup_steps:,} warm-up steps"
-        torch = f"torch{NBSP}{about['torch']}" if about.get("torch") else None
-        where = (about.get("device_name") or about.get("device"), about.get("precision"), torch)
-        return [str(fact) for fact in (steps, f"{window.clock} clock", *where) if fact]
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
         """Return rows for the phases in a step, then for the time without a kernel by cause.
@@ -80,15 +82,9 @@ class ProfileView:
 
     def busy(self) -> Chart | None:
         """Return a chart with the busy share per bin, and the period in words, or None for a flat share."""
-        line, seen = self.profile.timeline, self.profile.fluctuation
-        if not line.busy or seen.swing_pp < FLAT_PP:
+        line, below = self.profile.timeline, busy_words(self.profile)
+        if not below:
             return None
-        mean, low, high = map(percent, (seen.mean, seen.p5, seen.p95))
-        below = [f"Mean {mean}; nine of ten parts of {number(seen.bin_s, unit=' s')} are between {low} and {high}."]
-        if is_known(seen.period_s):
-            steps = number(seen.steps_per_period, unit=" steps") if is_known(seen.steps_per_period) else None
-            parts = (number(seen.period_s, unit=" s"), steps, seen.cause)
-            below.append(f"It repeats every {' = '.join(part for part in parts if part)}.")
         bin_s = number(line.bin_s, unit=" s")
         remark = f"Share of each {bin_s} in which a copy or a training step was under way, computing or waiting."
 
@@ -122,25 +118,6 @@ class ProfileView:
         slowest = ", ".join(map(str, times.outliers))
         return Chart(remark, picture, [f"Slowest steps, counted from 0: {slowest}."] if slowest else [])
 
-    def rates(self) -> list[tuple[str, str, str]]:
-        """Return rows for measured quantities: name, value, remark."""
-        p, host, speed = self.profile, self.profile.host, self.profile.throughput
-        rows = [
-            ("windows", number(speed.windows_per_s, unit="/s"), f"{number(1 / p.step_s)} steps/s"),
-            ("sensor steps", _scaled(speed.sensor_steps_per_s, "/s"), "readings of one sensor in one window"),
-            ("device busy", percent(p.gpu_busy), f"SM efficiency {percent(p.sm_efficiency)}"),
-            ("cores used", number(host.cores_used), f"of {host.cores}, with {host.threads} threads"),
-            ("cores of other programs", number(host.others_used, digits=1), "used by them meanwhile"),
-            ("supply of batches", number(p.loader.supply), "offered for every one that is wanted"),
-        ]
-        if p.device:
-            rows.append(("NVML utilisation", percent(p.device.utilisation_mean), "share of the time with any kernel"))
-        if p.memory:
-            peak, most = p.memory.peak_bytes, p.memory.capacity_bytes
-            share = f"{percent(peak / most)} of {_scaled(most, 'B', 1024)}" if most else DASH
-            rows.append(("peak memory", _scaled(peak, "B", 1024), share))
-        return [row for row in rows if row[1] != DASH]
-
     def trials(self) -> list[tuple[str, str]]:
         """Return a row per trial: setting, and the gain in words."""
         rows = []
@@ -152,12 +129,3 @@ class ProfileView:
     def changed_settings(self) -> list[tuple[str, str, str]]:
         """Return a row per setting other than the default: key, value, source."""
         return [(key, setting(self.profile.setting(key)), source) for key, source in self.profile.origin.items()]
-
-
-def _scaled(value: float | None, unit: str, base: int = 1000) -> str:
-    """Return a number with a unit, in thousands (k, M, G; ``base`` 1000) or in steps of 1,024 (Ki, Mi, Gi)."""
-    if not is_known(value):
-        return DASH
-    power = next((p for p in range(5) if abs(value) < 0.9995 * base ** (p + 1)), 5)
-    prefix = f"{'kMGTP'[power - 1 : power]}{'i' * (base > 1000 and power > 0)}"
-    return number(value / base**power, unit=f"{NBSP}{prefix}{unit}")

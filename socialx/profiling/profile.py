@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from socialx.core.errors import Argument, Message, SettingsError, counted
 from socialx.core.notebook import ResultRepr
@@ -223,12 +223,7 @@ def number_names() -> list[str]:
     return numbers(Profile) + numbers(Phases, "ms_per_step.")
 
 
-class Requirement(NamedTuple):
-    """A limit for a number in a profile: at least (>=) or at most (<=) ``limit``."""
-
-    name: str
-    sign: str
-    limit: float
+Requirement = tuple[str, str, float]  # a number in a profile, at least (>=) or at most (<=), and the limit
 
 
 def parse_limits(text: str) -> list[Requirement]:
@@ -246,7 +241,7 @@ def parse_limits(text: str) -> list[Requirement]:
             near = difflib.get_close_matches(match[1], names, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
             raise SettingsError(f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint)
-        requirements.append(Requirement(match[1], match[2], float(match[3])))
+        requirements.append((match[1], match[2], float(match[3])))
     return requirements
 
 

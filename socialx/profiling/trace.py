@@ -118,7 +118,7 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
     if reason := _lost(calls, work):
         return Trace.missing(steps, reason)
 
-    why: dict[str, str] = {}
+    why = {} if calls else dict.fromkeys(("sync", "kernels.launches_per_step"), "the trace has no CUDA call")
     wall, busy = end - begin, union((e.begin, e.end) for e in work)
     waits = _waits(calls, work, launches)
     marks = sorted((e for e in seen if e.name.startswith(MARK)), key=lambda e: e.begin)
@@ -129,8 +129,8 @@ def read_trace(events: Iterable[Mapping[str, Any]], steps: int, sms: int | None)
         length(busy) / wall,
         _sm_efficiency(kernels, sms, wall, why),
         _shares(tiles, busy, _phases(marks, work, launches, begin, end), why),
-        _kernels(kernels, calls, work, steps, why),
-        _sync(calls, waits, steps, why),
+        _kernels(kernels, calls, work, steps),
+        Sync(len(waits) / steps) if calls else None,
         _copy(work, steps, why),
         why,
     )
@@ -264,24 +264,17 @@ def _sm_efficiency(kernels: Sequence[Event], sms: int | None, wall: float, why: 
     return float(np.clip(np.cumsum(changes[:-1]), 0, 1) @ np.diff(at)) / wall
 
 
-def _kernels(
-    kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int, why: dict[str, str]
-) -> Kernels:
-    """Return the section ``kernels``, per step; unmeasured numbers are None with the reason added to ``why``."""
+def _kernels(kernels: Sequence[Event], calls: Sequence[Event], work: Sequence[Event], steps: int) -> Kernels:
+    """Return the section ``kernels``, per step."""
     durations = [e.end - e.begin for e in kernels]
     calls_us = list(zip((e.name for e in kernels), durations, strict=True))
-    launches = None
-    if calls:
-        ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
-        launching = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
-        launches = len(launching) / steps
-    else:
-        why["kernels.launches_per_step"] = "the trace has no CUDA call"
+    ran = {e.correlation for e in work}  # a driver call counts where it launched, not where a runtime call made it
+    launching = [c for c in calls if LAUNCH.match(c.name) and (c.cat == "cuda_runtime" or c.correlation in ran)]
     return Kernels(
         per_step=len(kernels) / steps,
         us_p50=float(np.median(durations)),
         tiny_share=sum(us for us in durations if us < TINY_US) / sum(durations),
-        launches_per_step=launches,
+        launches_per_step=len(launching) / steps if calls else None,
         traced_steps=steps,
         top=[replace(entry, name=short_name(entry.name)) for entry in _longest(calls_us, steps, 5)],
     )
@@ -295,13 +288,6 @@ def _longest(calls: Sequence[tuple[str, float]], steps: int, most: int) -> list[
     total = sum(us for _, us in calls)
     largest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:most]
     return [Top(name, sum(us) / total, sum(us) / steps, len(us) / steps) for name, us in largest]
-
-
-def _sync(calls: Sequence[Event], waits: Sequence[Event], steps: int, why: dict[str, str]) -> Sync | None:
-    if not calls:
-        why["sync"] = "the trace has no CUDA call"
-        return None
-    return Sync(len(waits) / steps)
 
 
 def _copy(work: Sequence[Event], steps: int, why: dict[str, str]) -> Copy:

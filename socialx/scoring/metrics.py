@@ -82,8 +82,19 @@ class HorizonScores:
 class RunningScores:
     """Running sums behind ``Scores``; ``compute`` is a single transfer from the device."""
 
-    def __init__(self, horizon: int, targets: int, device: torch.device, means: Sequence[float] = (0.0,)) -> None:
-        """Start the sums at 0.  means: mean observation per target; MAPE skips targets below 0.1 % of the mean."""
+    def __init__(
+        self,
+        horizon: int,
+        targets: int,
+        device: torch.device,
+        means: Sequence[float] = (0.0,),
+        sensors: Tensor | None = None,
+    ) -> None:
+        """Start the sums at 0.  means: mean observation per target; MAPE skips targets below 0.1 % of the mean.
+
+        sensors: the mask of counted sensors, bool [N], None for all.
+        """
+        self.sensors = True if sensors is None else sensors[:, None]
         self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)
         self.least = NEARLY_ZERO * torch.tensor(list(means), dtype=torch.float64, device=device).abs()
 
@@ -95,7 +106,7 @@ class RunningScores:
         windows = max(1, len(forecast) * MOST_ENTRIES // forecast.numel())
         for first in range(0, len(forecast), windows):
             part = slice(first, first + windows)
-            valid, truth = target.valid[part], target.values[part].double()
+            valid, truth = target.valid[part] & self.sensors, target.values[part].double()
             error = torch.where(valid, forecast[part].double() - truth, 0.0)
             truth = torch.where(valid, truth, 0.0)
             divisible = valid & (truth != 0) & (truth.abs() >= self.least)

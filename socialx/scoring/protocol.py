@@ -28,7 +28,6 @@ AVERAGING = "all valid entries of the whole part at that horizon"
 OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
 NOWHERE = ("nan", "nan")  # the place of a sensor without one
 SHOWN = 100  # characters of a difference
-Row = tuple[bool, Message]  # of a comparison: whether it refuses, or only warns, and the message
 # Facts behind a score that a comparison skips, as they hardly tell whether the data are the training data.
 NO_FACTS = (
     *("inputs", "targets", "step_minutes", "timezone", "local_zone", "distances", "holidays", "missing"),  # one by one
@@ -205,108 +204,6 @@ class ScoringProtocol:
         scaler = first.scaler if first else self.scaler
         return replace(self, trained=trained, scaler=scaler, period=period)
 
-    def refuse_other(
-        self,
-        training: ScoringProtocol,
-        run: Path,
-        path: Path,
-        sensor_tables: bool,
-        same_missing: bool = False,
-        holidays: str | None = None,
-        new: Sequence[str] = (),
-    ) -> None:
-        """Raise SocialxError if the data do not fit a model trained under ``training``, and warn of other differences.
-
-        run, path: model and data, for the texts. sensor_tables: the model has weights per sensor. same_missing: another
-        missing-value code raises; False only warns. holidays: the holiday list in a resumed run, which must be the
-        same; None only warns about other days. new: sensors outside the run.
-        """
-        rows = (
-            *self._other_data(training, run, path, sensor_tables, new),
-            *self._other_times(training, run, path, holidays),
-            *self._other_rest(training, run, path, same_missing),
-        )
-        for refuses, message in rows:
-            if refuses:
-                raise SocialxError.together([message])
-            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
-
-    def _other_data(
-        self, training: ScoringProtocol, run: Path, path: Path, tied: bool, new: Sequence[str]
-    ) -> Iterator[Row]:
-        """Yield what refuses a model at once: other features, another step or, where it is tied, another network."""
-        if tied and self.network == training.network and not self.same_network(training):
-            remedy = "convert the file again with the places of the training"
-            remedy += f", or train a run of this network: {Command('train', **{'data.path': path})}"
-            yield True, Message(path, f"the sensors have the ids of {run}, at other places", remedy)
-        differ = _other_features("inputs", self.inputs, training.inputs)
-        differ += _other_features("targets", self.targets, training.targets)
-        if self.step_minutes != training.step_minutes:
-            differ.append(f"a step of {self.step_minutes} min, not {training.step_minutes}")
-        if tied and self.network != training.network:
-            unknown = f", {sample(new)} new to it" if new else ""
-            differ.append(f"network {self.network}, not {training.network}{unknown}")
-        if not differ:
-            return
-        sizes = f"{self.dataset} with {self.sensors} sensors, not {training.dataset} with {training.sensors}"
-        problem = f"the data do not fit {run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
-        source = f"the same {training.sensors} sensors" if self.network != training.network else "the training"
-        remedy = f"name a file of {source} with {Argument('data.path')}"
-        if "unknown" in self.inputs.values() and "unknown" not in training.inputs.values():
-            problem = f"the unit of the speeds is unknown, and {run} was trained on {training.unit}"
-            remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
-        elif not tied:
-            command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            remedy = f"train a run on such data: {command}"
-        yield True, Message(path, problem, remedy)
-
-    def _other_times(self, training: ScoringProtocol, run: Path, path: Path, holidays: str | None) -> Iterator[Row]:
-        """Yield another clock, which would give each hour the climatology of another, and other holidays."""
-        here, there, same = self.clock.name, training.clock.name, None
-        if here != there and self.first_time and self.last_time:
-            times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (self.first_time, self.last_time))
-            same = same_clock(here, there, *(int(time.timestamp()) for time in times))
-        if here != there and not same:
-            data_clock, training_clock = (zone or "an unknown zone" for zone in (here, there))
-            clocks = f"the times are of {data_clock}, and {run} was trained on times of {training_clock}"
-            remedy = "convert the file again with times of the same clock as in the training"
-            if is_utc(self.timezone) and self.local_zone is None:
-                remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
-            if same is False and self.same_network(training):
-                yield True, Message(path, f"{clocks}, so every observation would be at another time of day", remedy)
-            yield False, Message(path, f"{clocks}: the forecasts are right if both are local times")
-        if dates := self.other_holidays(training):
-            problem, remedy = f"{run} was trained with other holidays", "write these days as in the training"
-            yield holidays is not None, Message(holidays or path, problem, remedy if holidays else "", dates)
-
-    def _other_rest(self, training: ScoringProtocol, run: Path, path: Path, same_missing: bool) -> Iterator[Row]:
-        """Yield neighbours chosen in another way, whatever else differs for equal observations, and missing values.
-
-        The code in the file is applied: only the user knows which code is wrong.
-        """
-        if self.same_network(training) and self.distances != training.distances:
-            along = "other roads" if self.distances else "straight lines"
-            yield False, Message(run, f"neighbours are chosen along {along}, unlike in the training")
-        same_readings = self.checksum == training.checksum
-        crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
-        if crossed:
-            across = f"{training.windows_across_gaps:,} windows across a time gap"
-            yield False, Message(run, f"the training used {across}, which are left out here and in any new training")
-        skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not self.windows else ())}
-        skipped |= {*SPAN_FIELDS} if self.timezone != training.timezone else set()
-        rest = sorted({f.name for f in fields(self)} - skipped)
-        other = [name for name in rest if getattr(self, name) != getattr(training, name)]
-        if other and same_readings:
-            here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
-            problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-            yield False, Message(run, problem)
-        if differ := other_missing(self.missing, training.missing):
-            rules = training.missing
-            rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
-            codes = "none" if rule is None else f"{rule:g}"
-            remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
-            yield same_missing, Message(path, f"{differ} of {run}", remedy)
-
     @property
     def clock(self) -> Clock:
         """The clock in the data, and for people, whose days and hours count."""
@@ -390,3 +287,133 @@ def _other_features(role: str, data: Mapping[str, str], training: Mapping[str, s
         for name, unit in data.items()
         if unit != training[name]
     ]
+
+
+@dataclass(frozen=True)
+class OtherData:
+    """Data before a model that was trained under another protocol.
+
+    run, path: model and data, for the texts.  tied: the model has weights per sensor.  same_missing: another
+    missing-value code raises; False only warns.  holidays: the holiday list in a resumed run, which must be the same;
+    None only warns about other days.  new: sensors outside the run.
+    """
+
+    data: ScoringProtocol
+    training: ScoringProtocol
+    run: Path
+    path: Path
+    tied: bool = False
+    same_missing: bool = False
+    holidays: str | None = None
+    new: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise SocialxError if the data do not fit the model, and warn of other differences."""
+        for refuses, message in (row for differ in DIFFERENCES for row in differ(self)):
+            if refuses:
+                raise SocialxError.together([message])
+            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+
+    @property
+    def same_network(self) -> bool:
+        """Whether the data are of the network of the training."""
+        return self.data.same_network(self.training)
+
+
+Row = tuple[bool, Message]  # whether a difference refuses, or only warns, and the message
+
+
+def _places(case: OtherData) -> Iterator[Row]:
+    if case.tied and case.data.network == case.training.network and not case.same_network:
+        remedy = "convert the file again with the places of the training"
+        remedy += f", or train a run of this network: {Command('train', **{'data.path': case.path})}"
+        yield True, Message(case.path, f"the sensors have the ids of {case.run}, at other places", remedy)
+
+
+def _kind(case: OtherData) -> Iterator[Row]:
+    """Refuse other features, another step or, for a tied model, another network."""
+    data, training = case.data, case.training
+    differ = _other_features("inputs", data.inputs, training.inputs)
+    differ += _other_features("targets", data.targets, training.targets)
+    if data.step_minutes != training.step_minutes:
+        differ.append(f"a step of {data.step_minutes} min, not {training.step_minutes}")
+    if case.tied and data.network != training.network:
+        unknown = f", {sample(case.new)} new to it" if case.new else ""
+        differ.append(f"network {data.network}, not {training.network}{unknown}")
+    if differ:
+        yield True, _told_kind(case, differ)
+
+
+def _told_kind(case: OtherData, differ: list[str]) -> Message:
+    data, training = case.data, case.training
+    sizes = f"{data.dataset} with {data.sensors} sensors, not {training.dataset} with {training.sensors}"
+    problem = f"the data do not fit {case.run} ({'; '.join([sizes, *dict.fromkeys(differ)])})"
+    source = f"the same {training.sensors} sensors" if data.network != training.network else "the training"
+    remedy = f"name a file of {source} with {Argument('data.path')}"
+    if "unknown" in data.inputs.values() and "unknown" not in training.inputs.values():
+        problem = f"the unit of the speeds is unknown, and {case.run} was trained on {training.unit}"
+        remedy = f"add {Argument('units', 'km/h')} or {Argument('units', 'mph')} where the file is converted"
+    elif not case.tied:
+        command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
+        remedy = f"train a run on such data: {command}"
+    return Message(case.path, problem, remedy)
+
+
+def _clock(case: OtherData) -> Iterator[Row]:
+    """Tell of another clock, which would give each hour the climatology of another."""
+    data, (here, there), same = case.data, (case.data.clock.name, case.training.clock.name), None
+    if here != there and data.first_time and data.last_time:
+        times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))
+        same = same_clock(here, there, *(int(time.timestamp()) for time in times))
+    if here != there and not same:
+        here, there = (zone or "an unknown zone" for zone in (here, there))
+        clocks = f"the times are of {here}, and {case.run} was trained on times of {there}"
+        remedy = "convert the file again with times of the same clock as in the training"
+        if is_utc(data.timezone) and data.local_zone is None:
+            remedy += f", or for times in UTC run {Command('backfill', case.path, local_zone=there)}"
+        if same is False and case.same_network:
+            yield True, Message(case.path, f"{clocks}, so every observation would be at another time of day", remedy)
+        yield False, Message(case.path, f"{clocks}: the forecasts are right if both are local times")
+
+
+def _holidays(case: OtherData) -> Iterator[Row]:
+    if dates := case.data.other_holidays(case.training):
+        problem, remedy = f"{case.run} was trained with other holidays", "write these days as in the training"
+        resumed = case.holidays is not None
+        yield resumed, Message(case.holidays or case.path, problem, remedy if resumed else "", dates)
+
+
+def _roads(case: OtherData) -> Iterator[Row]:
+    if case.same_network and case.data.distances != case.training.distances:
+        along = "other roads" if case.data.distances else "straight lines"
+        yield False, Message(case.run, f"neighbours are chosen along {along}, unlike in the training")
+
+
+def _facts(case: OtherData) -> Iterator[Row]:
+    """Tell of whatever else differs although the observations are equal, such as windows across a time gap."""
+    data, training = case.data, case.training
+    if data.checksum != training.checksum:
+        return
+    crossed = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
+    if crossed:
+        across = f"{training.windows_across_gaps:,} windows across a time gap"
+        yield False, Message(case.run, f"the training used {across}, which are left out here and in any new training")
+    skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not data.windows else ())}
+    skipped |= {*SPAN_FIELDS} if data.timezone != training.timezone else set()
+    rest = sorted({f.name for f in fields(data)} - skipped)
+    if other := [name for name in rest if getattr(data, name) != getattr(training, name)]:
+        here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
+        problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
+        yield False, Message(case.run, problem)
+
+
+def _missing(case: OtherData) -> Iterator[Row]:
+    """Tell of another missing-value code: the code in the file is applied, and only the user knows which is wrong."""
+    codes, rules = case.data.missing, case.training.missing
+    if differ := other_missing(codes, rules):
+        rule = next(rules[name] for name, code in codes.items() if code != rules.get(name, code))
+        remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
+        yield case.same_missing, Message(case.path, f"{differ} of {case.run}", f"{remedy} if {case.run} is right")
+
+
+DIFFERENCES = (_places, _kind, _clock, _holidays, _roads, _facts, _missing)  # what refuses at once comes first

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, Message, SettingsError
@@ -32,6 +32,7 @@ FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
 COLUMNS = ("model", "target", "by", "key", "mae", "rmse", "mape", "r2", "count")  # of a table of scores
 LIMITS = "fail_above"  # the argument that asks for them
+Limit = tuple[int | None, float]  # minutes ahead, None for all steps, and the largest allowed MAE of the first target
 
 
 @dataclass(frozen=True)
@@ -213,13 +214,6 @@ def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedSc
     return dataset.scores if whole else ()
 
 
-class Limit(NamedTuple):
-    """The largest allowed MAE for the first target at a lead time in minutes; None: over all steps."""
-
-    minutes: int | None
-    mae: float
-
-
 def parse_limits(text: str) -> list[Limit]:
     """Parse limits on the MAE such as ``60min=3.5,all=3``. Raises SettingsError for any other text."""
     limits = []
@@ -228,7 +222,7 @@ def parse_limits(text: str) -> list[Limit]:
         if not match:
             remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
             raise SettingsError(Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
-        limits.append(Limit(int(match[1]) if match[1] else None, float(match[2])))
+        limits.append((int(match[1]) if match[1] else None, float(match[2])))
     return limits
 
 

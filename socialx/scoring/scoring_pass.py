@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -56,15 +56,6 @@ def run_metrics(
         return True
     finally:
         model.train(was_training)
-
-
-def run_metrics_per_model(
-    models: Mapping[str, nn.Module], loader: Loader, precision: Precision, *kinds: Mapping[str, Metric]
-) -> None:
-    """Forecast every window once per model, for the metrics of this model; kinds: model name -> metric."""
-    for name, model in models.items():
-        metrics = [kind[name] for kind in kinds if name in kind]
-        run_metrics(model, loader, precision, *metrics, name=f"score {name}")
 
 
 def refuse_overflow(run: object, values: float | np.ndarray) -> None:

@@ -9,16 +9,14 @@ tables compare.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from socialx.core.batch import Batch, Target
+from socialx.core.batch import Batch
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.notebook import names_in
-from socialx.scoring.metrics import RunningScores
 
 SEED = 42
 
@@ -60,15 +58,3 @@ class Silent(nn.Module):
         )
         forecast: Tensor = self.model(masked)
         return forecast
-
-
-@dataclass
-class SensorScores:
-    """A metric over some sensors; sensors: their mask, bool [N]."""
-
-    scores: RunningScores
-    sensors: Tensor
-
-    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
-        """Add a forecast [B,P,N,G]."""
-        self.scores.update(forecast, batch, target._replace(valid=target.valid & self.sensors[:, None]))

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, TextIO, Unpack
 
 import torch
+from rich.console import Console
 
-from socialx.core.errors import Message, SocialxError, in_short, printable
+from socialx.core.errors import Message, SocialxError, counted, in_short, printable
 from socialx.core.progress import Bar, Callback, note, subscribe, work
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Training
 from socialx.profiling.profile import Gain
+from socialx.profiling.tables import print_wrapped, text_table, word
 from socialx.profiling.trials import interleaved_ab, mean_gain
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.file import read_settings
@@ -131,6 +133,23 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
             return per_window
 
         return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print both sides, the changed settings and the gain, on standard output."""
+    out, sides = Console(), (comparison.here, comparison.there)
+    table = text_table(out, "", "these", "the others")
+    table.add_row("windows/s", *(f"{side.windows_per_s:,.1f}" for side in sides))
+    table.add_row("share waiting for input", *(f"{side.input:.1%}" for side in sides))
+    table.add_row("share between steps", *(f"{side.hooks:.1%}" for side in sides))
+    out.print(table)
+    for key, (here, there) in comparison.changes.items():
+        print_wrapped(f"{key}: {word(here)} -> {word(there)}", out)
+    if not comparison.changes:
+        print_wrapped("no setting differs", out)
+    interval = "" if comparison.gain.low is None else ", 95 % interval"
+    rounds = counted(comparison.rounds, "round")
+    print_wrapped(f"the others: {comparison.gain}{interval} over {rounds} of new processes", out)
 
 
 # The child process

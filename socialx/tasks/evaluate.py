@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -31,13 +32,13 @@ from socialx.scoring.intervals import RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
-from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics_per_model
+from socialx.scoring.scoring_pass import Metric, refuse_overflow, run_metrics
 from socialx.scoring.silent import parse_shares
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.scored_split import ScoredSplit, load_scored_split, metadata
+from socialx.tasks.scored_split import Part, ScoredSplit, load_scored_split, metadata
 from socialx.tasks.train import Run, run_names
 
 
@@ -86,55 +87,103 @@ def evaluate(
     that lacks a climatology; SocialxError for a run that lacks the requested intervals.
     """
     with subscribe(progress), ExitStack() as stack:
-        names, by, days = run_names(runs), names_in(by), _parse_days(climatology_days)
-        shares = parse_shares(silent)
-        _check_arguments(names, baselines, by, compare, drift, save_forecasts)
-        run_options = {"climatology_days": days, "silent": shares, "intervals": intervals, "drift": drift}
-        files = _forecast_files(names, next((name for name, asked in run_options.items() if asked), None))
+        request = Request(
+            names=run_names(runs),
+            by=names_in(by),
+            climatology_days=_parse_days(climatology_days),
+            silent=parse_shares(silent),
+            baselines=baselines,
+            intervals=intervals,
+            compare=compare,
+            drift=drift,
+            protocols=protocols,
+            saved=None if save_forecasts is None else Path(save_forecasts),
+        )
+        request.check()
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((save_forecasts, SCORED), others=names, overwrite=overwrite)
-        scored = load_scored_split([name for name in names if name not in files], layers, split, start, end, files)
-        if days:
+        check_outputs((save_forecasts, SCORED), others=request.names, overwrite=overwrite)
+        scored = load_scored_split(request.runs, layers, Part(split, start, end), request.files)
+        if request.climatology_days:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
-        scored.data.note_clock(by)
+        scored.data.note_clock(request.by)
         models = (scored.baselines() if baselines else {}) | scored.models()
-        saved = {} if save_forecasts is None else {names[0]: _writer(stack, Path(save_forecasts), names[0], scored)}
-        compared = names if compare else []
-        scores, beside = _score_models(scored, models, by, compared, intervals, drift, protocols, saved)
-        protocol = scored.protocol
-        results = published_scores(protocol, split) if baselines else ()
-        extra = scored.score_climatology_days(days, frozen=bool(results))
-        beside["silent"] = scored.score_silent(shares)
-        return Evaluation(split, protocol, scores, results, extra, **beside)
+        scores, beside = _score_models(scored, models, request, stack)
+        results = published_scores(scored.protocol, split) if baselines else ()
+        days = scored.score_climatology_days(request.climatology_days, frozen=bool(results))
+        quiet = scored.score_silent(request.silent) if request.silent else {}
+        return Evaluation(split, scored.protocol, scores, results, days, quiet, **beside)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of ``evaluate``, parsed: the models to score, and the further scores.
+
+    names: run folders and forecast files.  saved: a file for all forecasts, with a single run.
+    """
+
+    names: Sequence[str]
+    by: Sequence[str]
+    climatology_days: Sequence[PastDays]
+    silent: Sequence[float]
+    baselines: bool
+    intervals: bool
+    compare: bool
+    drift: bool
+    protocols: bool
+    saved: Path | None
+
+    @cached_property
+    def files(self) -> list[str]:
+        """The names of forecast files."""
+        return [name for name in self.names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of run folders."""
+        return [name for name in self.names if name not in self.files]
+
+    def check(self) -> None:
+        """Raise SettingsError for an empty request or conflicting arguments."""
+        if not self.names and not self.baselines:
+            file = Argument("data.path", "FILE.h5")
+            options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
+            raise SettingsError("", "evaluate needs runs or baselines to score", options)
+        if unknown := [name for name in self.by if name not in BY]:
+            raise SettingsError("", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}")
+        if self.compare and len(set(self.names)) != 2:
+            raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
+        if self.drift and not self.names:
+            raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
+        if self.saved is not None and len(self.names) != 1:
+            problem = f"{Argument('save_forecasts', self.saved)} needs exactly one run"
+            raise SettingsError("", problem, "name one run folder")
+        if self.names and not self.runs:
+            asked = [name for name in ("climatology_days", "silent", "intervals", "drift") if getattr(self, name)]
+            if asked:
+                problem = f"{Argument(asked[0])} needs a run, not only files of forecasts"
+                raise SettingsError("", problem, "name a run folder")
 
 
 def _score_models(
-    scored: ScoredSplit,
-    models: Mapping[str, nn.Module],
-    by: Sequence[str],
-    compared: Sequence[str],
-    intervals: bool,
-    drift: bool,
-    protocols: bool,
-    saved: Mapping[str, Metric],
+    scored: ScoredSplit, models: Mapping[str, nn.Module], request: Request, stack: ExitStack
 ) -> tuple[dict[str, ModelScores], dict[str, Any]]:
-    """Score the models in one pass, and return scores and the extra fields of ``Evaluation``.
-
-    compared: two runs, or empty.  saved: the metric that saves forecasts, by run name.
-    """
+    """Score the models in one pass, and return scores and the extra fields for ``Evaluation``; stack: closes files."""
     data, device, minutes = scored.data, scored.device, scored.data.store.step_minutes
-    runs, issued_on = scored.experiments, data.calendar.day(scored.origins)
-    begun_on = data.calendar.day(scored.origins + 60 * minutes)
+    days, runs = data.calendar.day, scored.experiments
+    begun_on = days(scored.origins + 60 * minutes)
     scores = {name: scored.scores() for name in models}
-    errors = {name: scored.errors(congestion="congestion" in by) for name in models if by}
-    days = {name: DailyErrors(issued_on, data.horizon, device) for name in compared}
-    inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if intervals}
-    daily = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if drift}
-    rules = {name: scored.rules() for name in models if protocols}
-    run_metrics_per_model(
-        models, scored.loader, scored.experiment.precision, scores, errors, days, inside, daily, rules, saved
-    )
+    errors = {name: scored.errors(congestion="congestion" in request.by) for name in models if request.by}
+    compared = request.names if request.compare else ()
+    daily = {name: DailyErrors(days(scored.origins), data.horizon, device) for name in compared}
+    inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if request.intervals}
+    drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
+    rules = {name: scored.rules() for name in models if request.protocols}
+    saved = {name: _writer(stack, request.saved, name, scored) for name in request.names if request.saved}
+    kinds: Sequence[Mapping[str, Metric]] = (scores, errors, daily, inside, drifts, rules, saved)
+    for name, model in models.items():
+        metrics = [kind[name] for kind in kinds if name in kind]
+        run_metrics(model, scored.loader, scored.experiment.precision, *metrics, name=f"score {name}")
     scored_models = {name: ModelScores.from_scores(sums.compute(), scored.protocol) for name, sums in scores.items()}
     for run in runs:
         for target in data.targets:
@@ -144,10 +193,10 @@ def _score_models(
     divided = {name: metric.compute() for name, metric in errors.items()}
     covered = {name: metric.compute(minutes) for name, metric in inside.items()}
     return scored_models, {
-        "by": {name: {key: rows[key] for key in by} for name, rows in divided.items()},
+        "by": {name: {key: rows[key] for key in request.by} for name, rows in divided.items()},
         "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
-        "difference": difference(days, minutes, _find_start_run(scored)) if days else None,
-        "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in daily.items()},
+        "difference": difference(daily, minutes, _find_start_run(scored)) if daily else None,
+        "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in drifts.items()},
         "protocols": {name: mae for name, (mae, _) in by_rule.items()},
         "without_target": next((without for _, without in by_rule.values()), None),
     }
@@ -166,38 +215,6 @@ class ForecastWriter:
         self.left -= min(self.left, len(forecast))
         truth = torch.where(target.valid, target.values, torch.nan)
         self.write(forecast[real].float().cpu().numpy(), truth[real].cpu().numpy())
-
-
-def _check_arguments(
-    runs: Sequence[str],
-    baselines: bool,
-    by: Sequence[str],
-    compare: bool,
-    drift: bool,
-    save_forecasts: str | Path | None,
-) -> None:
-    """Raise SettingsError for an empty request or conflicting arguments."""
-    if not runs and not baselines:
-        file = Argument("data.path", "FILE.h5")
-        options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
-        raise SettingsError("", "evaluate needs runs or baselines to score", options)
-    if unknown := [name for name in by if name not in BY]:
-        raise SettingsError("", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}")
-    if compare and len(set(runs)) != 2:
-        raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
-    if drift and not runs:
-        raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
-    if save_forecasts is not None and len(runs) != 1:
-        problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
-        raise SettingsError("", problem, "name one run folder")
-
-
-def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
-    """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run among the names."""
-    files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
-    if run_option and names and len(files) == len(names):
-        raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
-    return files
 
 
 def _check_climatologies(trained: Mapping[str, Trained]) -> None:
@@ -222,7 +239,7 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:
 
 def _stuck_on_last_day(scored: ScoredSplit) -> dict[str, float]:
     """Return id -> hours for the sensors that repeat one value on the last scored day."""
-    store, last = scored.data.store, int(scored.data.forecast_rows(scored.split, scored.indices)[1].max())
+    store, last = scored.data.store, int(scored.rows[1].max())
     rows = slice(int(np.searchsorted(store.seconds, store.seconds[last] - DAY_S, "right")), last + 1)
     return stuck_sensors(store.select_rows(rows))
 
@@ -236,5 +253,5 @@ def _find_start_run(scored: ScoredSplit) -> str:
 
 def _writer(stack: ExitStack, path: Path, run: str, scored: ScoredSplit) -> ForecastWriter:
     """Return the metric that saves all forecasts of a run; the file is complete when the stack ends."""
-    facts = metadata(scored.data, scored.split, scored.indices, run)
+    facts = metadata(scored, run)
     return ForecastWriter(stack.enter_context(scored_writer(path, facts)), len(facts.origin))

@@ -20,13 +20,13 @@ from socialx.scoring.explanation import plot_explanation, write_explanation
 from socialx.scoring.metrics import Breakdown
 from socialx.scoring.references import ZEROS_COPIED
 from socialx.scoring.results import Explanation, ReferenceErrors
-from socialx.scoring.scoring_pass import refuse_overflow, run_metrics, run_metrics_per_model
+from socialx.scoring.scoring_pass import refuse_overflow, run_metrics
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import POOLINGS, find_model
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.scored_split import ScoredSplit, load_scored_split
+from socialx.tasks.scored_split import Part, ScoredSplit, load_scored_split
 from socialx.tasks.train import Run
 
 
@@ -56,7 +56,7 @@ def explain(
     with subscribe(progress):
         name, layers = str(run), ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((plot, PICTURE), (geojson, MAP))
-        scored = load_scored_split([name], layers, split, start, end)
+        scored = load_scored_split([name], layers, Part(split, start, end))
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model
         dataset.note_clock(("hour",))
         locations = None if geojson is None else sensor_places(dataset.sensors, dataset.store.path)
@@ -65,12 +65,12 @@ def explain(
             errors, weights = scored.errors(), AttentionWeights(model)
             with weights.sample_batches(len(scored.loader)):
                 run_metrics(model, scored.loader, precision, errors, name=f"explain {name}")
-            of_baselines = {baseline: scored.errors() for baseline in baselines}
-            run_metrics_per_model(baselines, scored.loader, precision, of_baselines)
-        references = {}
-        for baseline, running in of_baselines.items():
-            rows = running.compute()
-            references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
+            references = {}
+            for baseline, forecaster in baselines.items():
+                running = scored.errors()
+                run_metrics(forecaster, scored.loader, precision, running, name=f"score {baseline}")
+                rows = running.compute()
+                references[baseline] = ReferenceErrors(rows["all"][0].mae, rows["horizon"], rows["hour"])
         explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and locations is not None:
             write_explanation(explanation, locations, Path(geojson))
@@ -90,7 +90,7 @@ def make_explanation(
 ) -> Explanation:
     """Return errors and attention weights as an Explanation.  Raises SocialxError for non-finite values."""
     data, settings, (total,) = scored.data, scored.experiments[run].settings, errors["all"]
-    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(scored.split, scored.indices))
+    first, last = map(data.store.clock.text, scored.span)
     refuse_overflow(run, np.array([row.mae if row.count else 0.0 for row in errors["sensor"]], float))
     for layer in layers:
         refuse_overflow(run, np.zeros(0) if layer.weights is None else layer.weights)
@@ -114,5 +114,5 @@ def make_explanation(
         no_pooling=no_pooling,
         protocol=scored.experiments[run].protocol.with_trained({run: scored.trained[run]}, scored.period),
         references=references or {},
-        times=(data.store.clock.text(int(first.min())), data.store.clock.text(int(last.max()))),
+        times=(first, last),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,11 +30,20 @@ from socialx.scoring.published_rules import RunningWindows
 from socialx.scoring.references import PrecomputedModel, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
-from socialx.scoring.silent import SensorScores, Silent, draw
+from socialx.scoring.silent import Silent, draw
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import Opened, open_forecasting
 from socialx.training.run_folder import open_run
+
+
+@dataclass(frozen=True)
+class Part:
+    """The windows to score: a split, and a time span within it, None for the first or the last row of the file."""
+
+    split: str
+    start: Time | None = None
+    end: Time | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class ScoredSplit:
 
     indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
     split.  experiment: from the first run, or from the file alone.  opened: the runs by name.  recorded: forecasts
-    from files, float32 [W,P,N,G].
+    from files, float32 [W,P,N,G], by file name.
     """
 
     split: str
@@ -51,8 +60,7 @@ class ScoredSplit:
     period: Period | None
     experiment: Experiment
     opened: dict[str, Opened]
-    loader: Loader
-    recorded: dict[str, np.ndarray]
+    recorded: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def data(self) -> Dataset:
@@ -70,9 +78,25 @@ class ScoredSplit:
         return self.experiment.protocol.with_trained(self.trained, self.period)
 
     @property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the last forecast row of each window, int64 [W]."""
+        return self.data.forecast_rows(self.split, self.indices)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The times of the first and the last forecast row, in seconds."""
+        first, last = (self.data.store.seconds[rows] for rows in self.rows)
+        return int(first.min()), int(last.max())
+
+    @property
     def origins(self) -> np.ndarray:
         """The forecast origin of each window, int64 [W] in seconds."""
-        return self.data.store.seconds[self.data.forecast_rows(self.split, self.indices)[0] - 1]
+        return self.data.store.seconds[self.rows[0] - 1]
+
+    @cached_property
+    def loader(self) -> Loader:
+        """The windows in batches."""
+        return self.data.loader(self.split, self.experiment.settings.loader.batch_size, subset=self.indices)
 
     @property
     def experiments(self) -> dict[str, Experiment]:
@@ -93,10 +117,10 @@ class ScoredSplit:
         """Return the baselines for the file by name, on the device."""
         return {name: model.to(self.device) for name, model in references(self.data).items()}
 
-    def scores(self) -> RunningScores:
-        """Return a metric for the size of errors."""
+    def scores(self, sensors: torch.Tensor | None = None) -> RunningScores:
+        """Return a metric for the size of errors; sensors: the mask of counted sensors, bool [N], None for all."""
         means = [self.data.moments[name].mean for name in self.data.targets]
-        return RunningScores(self.data.horizon, len(self.data.targets), self.device, means)
+        return RunningScores(self.data.horizon, len(self.data.targets), self.device, means, sensors)
 
     def score_climatology_days(self, choices: Sequence[PastDays] = (), frozen: bool = False) -> dict[str, ModelScores]:
         """Score the runs, which lean on nothing, with N climatology days before each origin, by name.
@@ -124,11 +148,11 @@ class ScoredSplit:
             for share in shares:
                 silent = draw(len(self.data.sensors.ids), share).to(self.device)
                 parts = {"": silent | True, ": silent sensors": silent, ": other sensors": ~silent}
-                sums = {part: SensorScores(self.scores(), sensors) for part, sensors in parts.items()}
+                sums = {part: self.scores(sensors) for part, sensors in parts.items()}
                 name, model = f"{run}, {100 * share:g} % silent", Silent(experiment.model, silent)
                 run_metrics(model, self.loader, experiment.precision, *sums.values(), name=f"score {name}")
                 for part, metric in sums.items():
-                    scores[name + part] = ModelScores.from_scores(metric.scores.compute(), self.protocol)
+                    scores[name + part] = ModelScores.from_scores(metric.compute(), self.protocol)
         return scores
 
     @cached_property
@@ -140,8 +164,7 @@ class ScoredSplit:
         """Return a metric for the breakdown of errors; congestion adds speeds below half the free-flow speed."""
         data = self.data
         free_flow = torch.from_numpy(self._free_flow).to(self.device) if congestion else None
-        first = data.forecast_rows(self.split, self.indices)[0]
-        days = data.calendar.day(data.store.seconds[first[:, None] + np.arange(data.horizon)])  # [W,P]
+        days = data.calendar.day(data.store.seconds[self.rows[0][:, None] + np.arange(data.horizon)])  # [W,P]
         off = np.isin(days, list(data.calendar.holidays_among(days)))
         holiday = torch.from_numpy(off).to(self.device) if off.any() else None
         return RunningErrors(data.horizon, data.sensors.ids, data.store.step_minutes, self.device, free_flow, holiday)
@@ -160,24 +183,17 @@ class ScoredSplit:
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
 
 
-def load_scored_split(
-    runs: Sequence[str],
-    layers: ConfigLayers,
-    split: str,
-    start: Time | None = None,
-    end: Time | None = None,
-    files: Sequence[str] = (),
-) -> ScoredSplit:
+def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, files: Sequence[str] = ()) -> ScoredSplit:
     """Load the runs, or the data alone, and choose the windows to score.
 
     files: forecast files; only windows that all files forecast are scored, and a note states the fraction.  Raises
     SettingsError for an unknown split, a period without windows, and runs with different windows; SocialxError as
     ``open_forecasting`` and ``read_forecasts`` do.
     """
-    if split not in (*SPLITS, ALL):
-        raise SettingsError("", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
-    if layers.argument("data.days") is not None and (start is not None or end is not None):
-        both = f"{Argument('end' if start is None else 'start')} cannot be combined with {Argument('data.days')}"
+    if part.split not in (*SPLITS, ALL):
+        raise SettingsError("", f"{Argument('split', part.split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
+    if layers.argument("data.days") is not None and (part.start is not None or part.end is not None):
+        both = f"{Argument('end' if part.start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("", both, f"leave out {Argument('data.days')}")
     opened: dict[str, Opened] = {}
     for name, run in {name: open_run(Path(name)) for name in runs}.items():
@@ -189,28 +205,11 @@ def load_scored_split(
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)
-    indices, period = select_windows(experiment.data, split, start, end)
-    recorded = {name: read_forecasts(Path(name), metadata(experiment.data, split, indices, name)) for name in files}
-    whole = np.ones(len(indices), bool)
-    for name, values in recorded.items():
-        has_forecast = np.isfinite(values).all(axis=(1, 2, 3))
-        if not has_forecast.any():
-            refuse_incomplete(Path(name), experiment.data, split, values)
-        if not has_forecast.all():
-            share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {split} split"
-            which = f"{share} have a forecast of every sensor and step"
-            note(Message(name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"))
-        whole &= has_forecast
-    if not whole.all():
-        if not whole.any():
-            raise SocialxError(" and ".join(files), "the files have no window in common", "score the files one by one")
-        indices, recorded = indices[whole], {name: values[whole] for name, values in recorded.items()}
-        begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
-        period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
-    loader = experiment.data.loader(split, experiment.settings.loader.batch_size, subset=indices)
-    seen = {name: _select_seen(name, one.trained, experiment, split, indices) for name, one in opened.items()}
-    opened = {name: replace(one, trained=seen[name]) for name, one in opened.items()}
-    scored = ScoredSplit(split, indices, period, experiment, opened, loader, recorded)
+    indices, period = select_windows(experiment.data, part.split, part.start, part.end)
+    scored = ScoredSplit(part.split, indices, period, experiment, opened)
+    scored = _within_files(scored, files) if files else scored
+    opened = {name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()}
+    scored = replace(scored, opened=opened)
     for name, one in opened.items():
         one.prepare(scored.origins)
         if one.trained.checksum != experiment.protocol.checksum:
@@ -218,8 +217,32 @@ def load_scored_split(
     return scored
 
 
-def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Scored:
-    """Describe forecasts, without values, for windows of a split: sensors, units, origins; name: their run or file."""
+def _within_files(scored: ScoredSplit, files: Sequence[str]) -> ScoredSplit:
+    """Return the windows that all files forecast, with these forecasts, and note the fraction."""
+    recorded = {name: read_forecasts(Path(name), metadata(scored, name)) for name in files}
+    whole = np.ones(len(scored.indices), bool)
+    for name, values in recorded.items():
+        has_forecast = np.isfinite(values).all(axis=(1, 2, 3))
+        if not has_forecast.any():
+            refuse_incomplete(Path(name), scored, values)
+        if not has_forecast.all():
+            share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {scored.split} split"
+            which = f"{share} have a forecast of every sensor and step"
+            note(Message(name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"))
+        whole &= has_forecast
+    if whole.all():
+        return replace(scored, recorded=recorded)
+    if not whole.any():
+        raise SocialxError(" and ".join(files), "the files have no window in common", "score the files one by one")
+    recorded = {name: values[whole] for name, values in recorded.items()}
+    scored = replace(scored, indices=scored.indices[whole], recorded=recorded)
+    begin, until = map(as_text, scored.span)
+    return replace(scored, period=Period(begin, until, len(scored.indices), tuple(files)))
+
+
+def metadata(scored: ScoredSplit, name: str) -> Scored:
+    """Describe forecasts, without values, for the scored windows: sensors, units, origins; name: their run or file."""
+    data = scored.data
     return Scored(
         run=name,
         dataset=data.store.dataset_name,
@@ -231,17 +254,17 @@ def metadata(data: Dataset, split: str, indices: np.ndarray, name: str) -> Score
         step_minutes=data.store.step_minutes,
         lookback=data.lookback,
         horizon=data.horizon,
-        origin=data.store.seconds[data.forecast_rows(split, indices)[0] - 1].astype("datetime64[s]"),
+        origin=scored.origins.astype("datetime64[s]"),
     )
 
 
-def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray) -> None:
+def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> None:
     """Raise SocialxError with the reason why forecasts [W,P,N,G] lack a complete window; path: their file."""
-    there = np.isfinite(values)
+    there, data = np.isfinite(values), scored.data
     if not there.any():
-        issued = data.store.seconds[data.forecast_rows(split)[0] - 1]
+        issued = data.store.seconds[data.forecast_rows(scored.split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        raise SocialxError(path, f"the file has no forecast in the {split} split ({span})", "add forecasts")
+        raise SocialxError(path, f"the file has no forecast in the {scored.split} split ({span})", "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
@@ -266,16 +289,14 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         note(Message("", first, f"add {Argument('data.days', every)} to score all"))
 
 
-def _select_seen(run: str, trained: Trained, experiment: Experiment, split: str, indices: np.ndarray) -> Trained:
+def _select_seen(run: str, scored: ScoredSplit) -> Trained:
     """Keep the scored rows that a run's teacher, ancestor or further data has seen, with a note on each."""
-    data, protocol = experiment.data, experiment.protocol
-    first, last = (data.store.seconds[rows] for rows in data.forecast_rows(split, indices))
-    begin, end = int(first.min()), int(last.max())
-    spans = (rows if rows.network is None else rows.within(protocol, begin, end) for rows in trained.seen[1:])
+    trained, protocol = scored.trained[run], scored.experiment.protocol
+    spans = (rows if rows.network is None else rows.within(protocol, *scored.span) for rows in trained.seen[1:])
     seen = [rows for rows in spans if rows is not None]
     for rows in seen:
         if rows.last_time is not None:
-            _tell_seen(run, data, Clock().seconds(rows.last_time, "start"), f", through {rows.source}")
+            _tell_seen(run, scored.data, Clock().seconds(rows.last_time, "start"), f", through {rows.source}")
     return replace(trained, seen=tuple(seen))
 
 

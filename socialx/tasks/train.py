@@ -24,7 +24,7 @@ from socialx.data.loaders import Loader
 from socialx.dataset import Fit
 from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.intervals import fit_intervals
-from socialx.scoring.protocol import ScoringProtocol, sensor_places
+from socialx.scoring.protocol import OtherData, ScoringProtocol, sensor_places
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.kinds import CustomModel, find_model
 from socialx.settings.layers import Config, ConfigLayers, flat, invariants, run_settings, sees_gpu, to_yaml
@@ -187,7 +187,7 @@ def plan_resumed(old: TrainedRun, loaded: Config) -> Plan:
     data = experiment.data.store.path
     old.check_same(experiment.protocol, "checksum", data, Argument("data.path"))
     old.check_same(experiment.protocol, "distances", settings.pooling.distances, Argument("pooling.distances"))
-    experiment.protocol.refuse_other(trained, old.path, data, old.sensors is not None, True, holidays)
+    OtherData(experiment.protocol, trained, old.path, data, old.sensors is not None, True, holidays).check()
     return Plan(experiment, loaded.origin, old)
 
 

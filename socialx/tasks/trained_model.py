@@ -18,7 +18,7 @@ from socialx.files.store.quantities import ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.state import select_sensor_weights, starting_state
 from socialx.scoring.adaptation import ratios_there, scaler_for, speed_ratios, units_there
-from socialx.scoring.protocol import NOWHERE, ScoringProtocol, sensor_places
+from socialx.scoring.protocol import NOWHERE, OtherData, ScoringProtocol, sensor_places
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import Config, ConfigLayers, differences
 from socialx.settings.schema import SCORING, Settings
@@ -72,7 +72,7 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     """
     name, data, weights = experiment.settings.trainer.init_from, experiment.data, run.read_weights()
     state, fits = adapt_to_file(weights.state, run.protocol, experiment.protocol, experiment.protocol.free_flow)
-    experiment.protocol.refuse_other(fits, run.path, data.store.path, False)
+    OtherData(experiment.protocol, fits, run.path, data.store.path).check()
     sensors = run.sensors or ()
     settings, indices = experiment.settings, match_sensors(data.sensors.ids, sensors)
     new_ones = [number for number, index in enumerate(indices) if index < 0]
@@ -172,14 +172,14 @@ def add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyS
 def adapt_and_check(
     run: TrainedRun, experiment: Experiment, state: dict[str, Tensor], tied: bool, same_missing: bool
 ) -> tuple[dict[str, Tensor], ScoringProtocol]:
-    """Return weights and protocol of a run as ``adapt_to_file``, checked by ``refuse_other``."""
+    """Return weights and protocol of a run as ``adapt_to_file``, checked by ``OtherData``."""
     protocol, fits, file = experiment.protocol, run.protocol, experiment.data.store.path
     for message in unit_doubts(file, protocol, fits):
         note(message)
     if experiment.settings.model.zero_shot:
         state, fits = adapt_to_file(state, replace(fits, step_minutes=protocol.step_minutes), protocol, {})
     new = [vdid for vdid in experiment.data.sensors.ids if tied and run.sensors and vdid not in run.sensors]
-    protocol.refuse_other(fits, run.named, file, tied, same_missing, new=new)
+    OtherData(protocol, fits, run.named, file, tied, same_missing, new=new).check()
     return state, fits.align_clock(protocol)
 
 

@@ -15,7 +15,7 @@ from socialx.data.loaders import Loader
 from socialx.dataset import Fit
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
-from socialx.scoring.protocol import OWN_DATA, Seen, sensor_places
+from socialx.scoring.protocol import OWN_DATA, OtherData, Seen, sensor_places
 from socialx.settings.layers import ConfigLayers, differences, run_settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import open_forecasting
@@ -36,9 +36,8 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         data = experiment.settings.data.model_copy(update={"path": path, "extra_data": ()})
         settings = experiment.settings.model_copy(update={"data": data})
         other = build(settings, fit=Fit(experiment.data.moments, units=units))
-        other.protocol.refuse_other(
-            replace(experiment.protocol, missing=other.protocol.missing), experiment.data.store.path, path, False
-        )
+        same_missing = replace(experiment.protocol, missing=other.protocol.missing)
+        OtherData(other.protocol, same_missing, experiment.data.store.path, path).check()
         locations = sensor_places(other.data.sensors)
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:

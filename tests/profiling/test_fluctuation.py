@@ -215,7 +215,7 @@ def test_the_cause_has_as_many_steps_as_a_period(every: dict[str, float], cause:
 
 def profiled(parts: Partition, facts: LoaderFacts, every: int = 50, batches: int = 1) -> Fluctuation:
     """What a profile says of these steps."""
-    made = clock_sections(HostClock(), parts, loader(), batches, Lengths(9, 0, every), facts)
+    made = clock_sections(HostClock(), parts, loader(), Lengths(9, 0, every, batches=batches), facts)
     return made.fluctuation
 
 

@@ -236,7 +236,7 @@ def test_a_device_is_told_by_its_kernels() -> None:
         assert said in text
     assert "every 9.50 s = 3.90 steps = loader.num_workers (4)" in text
     assert "/code/social x/training/loop.py:212" in text
-    assert "4.6% of 140\u00a0GiB" in text
+    assert "4.6% of 140 GiB" in text
     for said in ("slstm_forward", "461,200.4", "1,204", "base.yaml", "loader.batch_size"):
         assert said in text
 

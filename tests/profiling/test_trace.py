@@ -265,8 +265,7 @@ def test_names_are_shortened() -> None:
 
 def test_a_real_trace_of_a_cpu_has_our_marks_and_no_kernel(capfd: pytest.CaptureFixture[str]) -> None:
     made, batches, clock = learner(), loader(batch_size=40).epoch(0), collector.TraceClock()
-    said: list[str] = []
-    events = collector.record(lambda: run_steps(made, batches, lambda *_: True, clock), 3, CPU, said)
+    events, said = collector.record(lambda: run_steps(made, batches, lambda *_: True, clock), 3, CPU)
     assert made.steps == 3 + collector.WARMUP_STEPS
     inside = next(e for e in events if e.get("name") == WINDOW)
     end = inside["ts"] + inside["dur"]
@@ -283,11 +282,13 @@ def test_what_the_steps_raise_is_raised_and_the_profiler_is_stopped() -> None:
         raise MemoryError("of the step")
 
     with pytest.raises(MemoryError, match="of the step"):
-        collector.record(broken, 1, CPU, [])
-    assert collector.record(lambda: None, 1, CPU, [])  # a profiler that still ran would refuse a second one
+        collector.record(broken, 1, CPU)
+    assert collector.record(lambda: None, 1, CPU)[0]  # a profiler that still ran would refuse a second one
 
 
-def traced(monkeypatch: pytest.MonkeyPatch, record: Callable[..., list[Json]], cupti: bool = True) -> Trace:
+def traced(
+    monkeypatch: pytest.MonkeyPatch, record: Callable[..., tuple[list[Json], list[str]]], cupti: bool = True
+) -> Trace:
     activities = {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cupti else [])}
     monkeypatch.setattr(collector, "supported_activities", lambda: activities)
     monkeypatch.setattr(collector, "record", record)
@@ -297,20 +298,19 @@ def traced(monkeypatch: pytest.MonkeyPatch, record: Callable[..., list[Json]], c
 
 
 def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> list[Json]:
+    def fails(*_: object) -> tuple[list[Json], list[str]]:
         with collector._quiet([]):
             raise RuntimeError("no luck\nC++ stack")
 
-    def refused(run: object, steps: int, device: object, said: list[str], keep: object) -> list[Json]:
-        said.append("WARNING:2026-01-01 1:1 init.cpp:178] failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)")
-        return []
+    def refused(*_: object) -> tuple[list[Json], list[str]]:
+        return [], ["WARNING:2026-01-01 1:1 init.cpp:178] failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35)"]
 
     assert traced(monkeypatch, fails).why["gpu_busy"] == "the profiler failed: no luck"
     assert traced(monkeypatch, refused).why["gpu_busy"] == (
         "the trace has no kernel (failed with error CUPTI_ERROR_INSUFFICIENT_PRIVILEGES (35))"
     )
     assert traced(monkeypatch, fails, cupti=False).why["sync"] == "this torch was built without CUPTI"
-    assert traced(monkeypatch, lambda *_: STEP) == read_trace(STEP, 2, SMS)
+    assert traced(monkeypatch, lambda *_: (STEP, [])) == read_trace(STEP, 2, SMS)
     assert collector.trace_operators(lambda: None, 1)[0] == []
     monkeypatch.setattr(collector, "record", fails)
     assert collector.trace_operators(lambda: None, 1) == ([], "the profiler failed: no luck")

@@ -27,7 +27,7 @@ from socialx.tasks.explain import make_explanation
 from socialx.tasks.memory import when_memory_runs_out
 from socialx.tasks.report.contents import LEVEL, Day, Ends, ForecastRecorder, RunRecord, RunReport, telling_days
 from socialx.tasks.report.page import model_card, page
-from socialx.tasks.scored_split import ScoredSplit, load_scored_split
+from socialx.tasks.scored_split import Part, ScoredSplit, load_scored_split
 from socialx.tasks.train import Run, run_names
 from socialx.training.run_folder import TRAINED, TrainedRun, find_run_folder
 
@@ -66,7 +66,7 @@ def report(
         names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data})
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD))
-        scored = load_scored_split(names, layers, split, start, end)
+        scored = load_scored_split(names, layers, Part(split, start, end))
         result = _report(scored)
         if output is not None:
             with atomic_write(Path(output)) as temporary:
@@ -82,7 +82,7 @@ def _report(scored: ScoredSplit) -> RunReport:
     """Pass every model over the windows once, and return the contents of the page."""
     dataset, protocol, minutes = scored.data, scored.protocol, scored.data.store.step_minutes
     step = max(1, min(dataset.horizon, round(MINUTES_AHEAD / minutes)))  # of the horizon
-    rows = dataset.forecast_rows(scored.split, scored.indices)[0] + step - 1
+    rows = scored.rows[0] + step - 1
     dataset.note_clock(("hour",))
     spans = telling_days(dataset.target_source, rows)
     scores: dict[str, ModelScores] = {}
