@@ -1,4 +1,4 @@
-"""Write a forecast to HDF5, stream scored forecasts to HDF5 or Parquet, and read forecasts from tables."""
+"""Write a forecast to HDF5, stream scored forecasts to HDF5 or Parquet, and read forecasts from files."""
 
 # Shape letters: W issues, B of a batch, P horizon steps, N sensors, G targets
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCORED_SUFFIXES = (".h5", ".parquet")
 READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
+NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
 COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
 AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
 ZONED = re.compile(r":.*(Z|[+-][0-9:]+)$")  # a time with its offset from UTC
@@ -101,17 +102,13 @@ Add = Callable[[np.ndarray, np.ndarray], None]
 def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     """Read the forecasts in a file for the windows of ``about``, float32 [W,P,N,G], NaN where the file has a gap.
 
-    Tables (.csv, .parquet) have a row per forecast with the columns origin, sensor, forecast, lead_minutes or time,
-    and target for several targets. Times with an offset become file times, as are times without. The reader compares
-    units, and skips further columns and forecasts from further origins. Raises SocialxError for another format, and
-    for sensors, steps or units that differ from ``about``.
+    ``write_forecast`` writes .h5 files. Tables (.csv, .parquet) have a row per forecast with the columns origin,
+    sensor, forecast, lead_minutes or time, and target for several targets. Times with an offset become file times, as
+    are times without. The reader compares units, and skips further columns and forecasts from further origins. Raises
+    SocialxError for another format, and for sensors, steps or units that differ from ``about``.
     """
-    if path.suffix.lower() == ".h5":
-        with open_hdf5(path, AS_WRITTEN) as file:
-            if "data" in file:
-                raise SocialxError(path, "the file holds readings", f"name readings with {Argument('data.path', path)}")
-        raise SocialxError(path, "forecasts are read from a table", "write them as .parquet or .csv")
-    issued, minutes, sensors, targets, values = _from_table(path, about)
+    read = _from_hdf5 if path.suffix.lower() == ".h5" else _from_table
+    issued, minutes, sensors, targets, values = read(path, about)  # of shapes that broadcast
     windows = about.origin.astype("datetime64[s]").astype(np.int64)
     near = np.searchsorted(windows, issued - JITTER_S).clip(max=len(windows) - 1)
     near = np.where(np.abs(windows[near] - issued) <= JITTER_S, near, -1)
@@ -126,10 +123,33 @@ def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     shape = len(windows), about.horizon, len(about.sensors), len(about.targets)
     made = np.full((shape[0] + 1, *shape[1:]), np.nan, np.float32)  # the last one: of windows that are not asked for
     made[near, steps.astype(np.int64) - 1, sensors, targets] = np.where(np.isfinite(values), values, np.nan)
-    entries = int((np.isfinite(values) & (near >= 0)).sum())
+    entries = int((np.isfinite(values) & np.broadcast_to(near >= 0, values.shape)).sum())
     if repeated := entries - int(np.isfinite(made[:-1]).sum()):
         raise SocialxError(path, f"{repeated} forecasts repeat an origin, a sensor and a step", "keep one")
     return made[:-1]
+
+
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _from_hdf5(path: Path, about: Scored) -> Entries:
+    """Return origins [W,1,1,1], minutes ahead [W,P,1,1], indices of sensors [N,1] and targets [G], values [W,P,N,G]."""
+    with open_hdf5(path, AS_WRITTEN) as file:
+        if "data" in file:
+            raise SocialxError(path, "the file holds readings", f"name readings with {Argument('data.path', path)}")
+        if lacking := [name for name in ("forecast", *TIMES, *NAMES) if name not in file]:
+            raise SocialxError(path, f"the file lacks {', '.join(lacking)}", AS_WRITTEN)
+        values = file["forecast"][:].astype(np.float32)
+        texts = {name: np.char.decode(file[name][:].astype(bytes), "utf-8", "replace") for name in (*TIMES, *NAMES)}
+        issued, times = (texts[name].astype("datetime64[s]").astype(np.int64) for name in TIMES)
+        sensors, targets, units = (texts[name].tolist() for name in NAMES)
+    if values.shape != (*times.shape, len(sensors), len(targets)) or times.shape[:1] != issued.shape:
+        raise SocialxError(path, "the arrays have different lengths", AS_WRITTEN)
+    issued = issued.reshape(-1, 1, 1, 1)
+    minutes = (times[:, :, None, None] - issued) / 60
+    _check_units(path, zip(targets, units, strict=True), about)
+    columns = _places(path, "sensors", sensors, about.sensors), _places(path, "targets", targets, about.targets)
+    return issued, minutes, columns[0][:, None], columns[1], values
 
 
 def _table(path: Path) -> pd.DataFrame:
@@ -150,7 +170,7 @@ def _table(path: Path) -> pd.DataFrame:
     return table
 
 
-def _from_table(path: Path, about: Scored) -> tuple[np.ndarray, ...]:
+def _from_table(path: Path, about: Scored) -> Entries:
     """Return origins, minutes ahead, sensor and target indices, and values of a table, each an array by table row."""
     import pandas as pd
 
@@ -333,7 +353,7 @@ def _describe(file: h5py.File, forecast: Any) -> None:
 
 def _names(forecast: Any) -> dict[str, np.ndarray]:
     """Return sensors, targets and units of a ``Forecast`` or ``Scored`` as fixed-length texts for HDF5."""
-    return {name: fixed_texts(getattr(forecast, name)) for name in ("sensors", "targets", "units")}
+    return {name: fixed_texts(getattr(forecast, name)) for name in NAMES}
 
 
 def _text(times: np.ndarray) -> np.ndarray:

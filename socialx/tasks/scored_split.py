@@ -210,6 +210,7 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
     scored = _within_files(scored, files) if files else scored
     opened = {name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()}
     scored = replace(scored, opened=opened)
+    _ = scored.loader  # reads the file: impossible readings are refused before a note
     for name, one in opened.items():
         one.prepare(scored.origins)
         if one.trained.checksum != experiment.protocol.checksum:

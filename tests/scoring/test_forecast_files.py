@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,8 +47,9 @@ def alike(found: ModelScores, scores: ModelScores, rel: float = 1e-6) -> None:
 
 
 @pytest.mark.parametrize("part", ["test", "validation", "all"])
-def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path, part: str) -> None:
-    path = tmp_path / "saved.parquet"
+@pytest.mark.parametrize("suffix", [".h5", ".parquet"])
+def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path, suffix: str, part: str) -> None:
+    path = tmp_path / f"saved{suffix}"
     api.evaluate(run, split=part, save_forecasts=path)
     found, said = told([run, path], split=part, baselines=True, by=("hour", "sensor"))
     alike(found[path], found[run])
@@ -63,7 +65,7 @@ def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path,
     alike(alone[path], found[run])
 
 
-@pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".parquet", "strict")])
+@pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".h5", "strict"), (".parquet", "canonical")])
 def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path, suffix: str, split: str) -> None:
     """A CSV has four decimals of each value."""
     run = small_run(data, tmp_path / "run", "--split-method", split)
@@ -115,7 +117,7 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
 def test_two_models_are_compared_by_days(tmp_path: Path) -> None:
     run = small_run(small_file(tmp_path, 6 * 288), tmp_path / "run", "--model", "linear")
     part = {"split": "all"}
-    path = tmp_path / "saved.parquet"
+    path = tmp_path / "saved.h5"
     api.evaluate(run, save_forecasts=path, **part)
     difference = api.evaluate([path, run], compare=True, **part).difference
     assert difference is not None
@@ -212,8 +214,8 @@ def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path:
     assert "the file does not exist" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
     (tmp_path / "text.csv").write_text("")
     (tmp_path / "text.parquet").write_text("a,b")
-    works("predict", run, "--output", tmp_path / "made.h5")
-    assert "forecasts are read from a table" in refused("evaluate", tmp_path / "made.h5", "--data", data)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
     for path in tmp_path.iterdir():
         assert str(path) in refused("evaluate", path, "--data", data)
 

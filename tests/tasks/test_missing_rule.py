@@ -59,7 +59,7 @@ def test_a_server_that_follows_the_file_refuses_it(run: Path, other: Path) -> No
 
 
 def test_a_followed_file_that_becomes_one_of_another_rule_changes_nothing(followed: Service, other: Path) -> None:
-    latest = followed.latest
+    latest = followed.served.latest
     assert latest is not None
     before = latest.answer
     latest.path.write_bytes(other.read_bytes())

@@ -135,20 +135,20 @@ def test_the_latest_reading_of_long_ago_is_looked_at_too(
 @pytest.mark.parametrize("code", [-9999.0, 255.0])
 def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(followed: Service, code: float) -> None:
     before = latest_of(followed)
-    append(followed.latest.path, "2012-05-04 09:20:00", [60.0, code, 50.0, 50.5])
+    append(followed.served.latest.path, "2012-05-04 09:20:00", [60.0, code, 50.0, 50.5])
 
     async def look() -> None:
         async with followed.running():
-            await followed.latest.look(followed.worker.ask)
+            await followed.served.latest.look(followed.worker.ask)
 
     asyncio.run(look())
-    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.latest.reason
+    assert f"has {code:g} at 2012-05-04 09:20:00" in followed.served.latest.reason
     assert latest_of(followed) == before
-    append(followed.latest.path, "2012-05-04 09:25:00", [60.0, 50.0, 50.0, 50.5])
-    with edited(followed.latest.path, followed.latest.path) as file:
+    append(followed.served.latest.path, "2012-05-04 09:25:00", [60.0, 50.0, 50.0, 50.5])
+    with edited(followed.served.latest.path, followed.served.latest.path) as file:
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
-    assert followed.latest.reason == ""
+    assert followed.served.latest.reason == ""
     assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
 
 
