@@ -221,7 +221,7 @@ class Dataset:
         relevant = reads_clock if by is None else not reads_clock and {"hour", "weekday"} & set(by)
         if relevant and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
-            note(Message(store.path, "days and hours are in UTC, as the times in the file", local))
+            note(Message("data.clock-in-utc", store.path, "days and hours are in UTC, as the times in the file", local))
 
     def climatology_days(self, issued: int) -> int:
         """Count days with data before the day of an origin (issued, seconds), also days that only a run has stored."""
@@ -281,7 +281,7 @@ def open_dataset(
     first = stores[names[0]]
     if len(first.seconds) < lookback:
         reason = f"the file has {counted(len(first.seconds), 'row')}, and one lookback needs {lookback}"
-        raise SocialxError(path, reason, "use a file with more rows")
+        raise SocialxError("data.below-lookback", path, reason, "use a file with more rows")
     windows, loading = None, LoaderSettings(mode="sharded")
     if loader is not None:
         windows = find_windows(first, settings)

@@ -52,10 +52,10 @@ def convert(
     from socialx.files.sources.positions.locations import format_position
 
     if data and data_csv:
-        raise SettingsError("", "FILE and --data-csv both name the data", "drop one of them")
+        raise SettingsError("convert.data-twice", "", "FILE and --data-csv both name the data", "drop one of them")
     files = data or ([data_csv] if data_csv else [])
     if not files:
-        raise SettingsError("", "convert needs data", f"add {Argument('data', 'FILE')}")
+        raise SettingsError("convert.no-data", "", "convert needs data", f"add {Argument('data', 'FILE')}")
     result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
     if result.described is not None:
         typer.echo(result.described.as_yaml(), nl=False)
@@ -177,7 +177,7 @@ def inspect(
         and inspection.report
         and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless), as_typed))
     ):
-        raise CheckFailedError.together(Message(path, line) for line in failed)
+        raise CheckFailedError.together(Message("inspect.check-failed", path, line) for line in failed)
 
 
 @command("download")

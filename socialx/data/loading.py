@@ -53,7 +53,7 @@ def choose_mode(
     size = f"{rows:,} rows x {sensors:,} sensors take {need / GIB:.1f} GiB on {device}{room}"
     if mode == "on_device" and free is not None and need > free:
         remedy = f"use {Argument('loader.mode', 'sharded')}, or fewer days with {Argument('data.days', 'N')}"
-        raise SocialxError(path, size, remedy)
+        raise SocialxError("data.no-memory", path, size, remedy)
     if need >= WORTH_A_LINE or mode != "on_device":
         note(f"{path}: {size}: loader mode {mode}")
     return settings.model_copy(update={"mode": mode})

@@ -372,8 +372,19 @@ def _clock(case: OtherData) -> Iterator[Row]:
         if is_utc(data.timezone) and data.local_zone is None:
             remedy += f", or for times in UTC run {Command('backfill', case.path, local_zone=there)}"
         if same is False and case.same_network:
-            yield True, Message(case.path, f"{clocks}, so every observation would be at another time of day", remedy)
-        yield False, Message(case.path, f"{clocks}: the forecasts are right if both are local times")
+            yield (
+                True,
+                Message(
+                    "protocol.other-clock",
+                    case.path,
+                    f"{clocks}, so every observation would be at another time of day",
+                    remedy,
+                ),
+            )
+        yield (
+            False,
+            Message("protocol.zone-unknown", case.path, f"{clocks}: the forecasts are right if both are local times"),
+        )
 
 
 def _holidays(case: OtherData) -> Iterator[Row]:
@@ -386,7 +397,10 @@ def _holidays(case: OtherData) -> Iterator[Row]:
 def _roads(case: OtherData) -> Iterator[Row]:
     if case.same_network and case.data.distances != case.training.distances:
         along = "other roads" if case.data.distances else "straight lines"
-        yield False, Message(case.run, f"neighbours are chosen along {along}, unlike in the training")
+        yield (
+            False,
+            Message("protocol.other-roads", case.run, f"neighbours are chosen along {along}, unlike in the training"),
+        )
 
 
 def _facts(case: OtherData) -> Iterator[Row]:
@@ -397,7 +411,14 @@ def _facts(case: OtherData) -> Iterator[Row]:
     crossed = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
     if crossed:
         across = f"{training.windows_across_gaps:,} windows across a time gap"
-        yield False, Message(case.run, f"the training used {across}, which are left out here and in any new training")
+        yield (
+            False,
+            Message(
+                "protocol.holidays-left-out",
+                case.run,
+                f"the training used {across}, which are left out here and in any new training",
+            ),
+        )
     skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not data.windows else ())}
     skipped |= {*SPAN_FIELDS} if data.timezone != training.timezone else set()
     rest = sorted({f.name for f in fields(data)} - skipped)

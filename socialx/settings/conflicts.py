@@ -57,10 +57,10 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
     also, social = Argument("data.extra_data"), find_model(model.kind).social
     if settings.data.extra_data and not model.zero_shot:
         problem = f"a model with weights per sensor learns from one network, and {also} adds others"
-        raise SettingsError("", problem, f"add {Argument('model.zero_shot', True)}")
+        raise SettingsError("settings.conflict", "", problem, f"add {Argument('model.zero_shot', True)}")
     if settings.data.extra_data and settings.trainer.teacher:
         problem = f"{Argument('trainer.teacher')} forecasts one network, and {also} adds others"
-        raise SettingsError("", problem, f"drop {also}")
+        raise SettingsError("settings.conflict", "", problem, f"drop {also}")
     if social and lookback % model.patch:
         fit = [steps for steps in range(1, lookback + 1) if lookback % steps == 0]
         below = max(steps for steps in fit if steps < model.patch)
@@ -69,8 +69,13 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
             f"model.patch {model.patch} does not divide the lookback of {counted(lookback, 'step')} ({listed} would)"
         )
         raise SettingsError(
-            "", problem, f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}"
+            "settings.conflict",
+            "",
+            problem,
+            f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}",
         )
     if social and POOLINGS[pooling.kind].path is not None and model.width % HEADS:
         problem = f"model.width {model.width} must be a multiple of the {HEADS} heads in a social layer"
-        raise SettingsError("", problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}")
+        raise SettingsError(
+            "settings.conflict", "", problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}"
+        )

@@ -53,7 +53,7 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
         section = settings.data
         if section.path is None:
             remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("", "a data file is needed", remedy)
+            raise SettingsError("data.none", "", "a data file is needed", remedy)
         section = section if split else section.model_copy(update={"days": None})
         data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
         if section.holidays:
@@ -88,7 +88,9 @@ def build_model(settings: Settings, network: DataSpec) -> nn.Module:
         model: nn.Module = model_class(network, **{name: getattr(settings.model, name) for name in reads})
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
-        raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
+        raise SettingsError(
+            "model.sizes", "", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}"
+        ) from None
     if isinstance(kind, CustomModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     return model
@@ -132,4 +134,4 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
-        raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
+        raise SocialxError("model.shape", "", f"the forward of {name} returns {returned}, not {wanted}", remedy)

@@ -194,7 +194,7 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
         raise SettingsError("", f"{Argument('split', part.split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
     if layers.argument("data.days") is not None and (part.start is not None or part.end is not None):
         both = f"{Argument('end' if part.start is None else 'start')} cannot be combined with {Argument('data.days')}"
-        raise SettingsError("", both, f"leave out {Argument('data.days')}")
+        raise SettingsError("split.with-days", "", both, f"leave out {Argument('data.days')}")
     opened: dict[str, Opened] = {}
     for name, run in {name: open_run(Path(name)) for name in runs}.items():
         first = next((one.experiment for one in opened.values()), None)
@@ -229,12 +229,21 @@ def _within_files(scored: ScoredSplit, files: Sequence[str]) -> ScoredSplit:
         if not has_forecast.all():
             share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {scored.split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(Message(name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"))
+            note(
+                Message(
+                    "split.part", name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
+                )
+            )
         whole &= has_forecast
     if whole.all():
         return replace(scored, recorded=recorded)
     if not whole.any():
-        raise SocialxError(" and ".join(files), "the files have no window in common", "score the files one by one")
+        raise SocialxError(
+            "split.nothing-common",
+            " and ".join(files),
+            "the files have no window in common",
+            "score the files one by one",
+        )
     recorded = {name: values[whole] for name, values in recorded.items()}
     scored = replace(scored, indices=scored.indices[whole], recorded=recorded)
     begin, until = map(as_text, scored.span)
@@ -270,11 +279,13 @@ def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> No
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
         problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(path, problem, "add forecasts, or score data without these sensors", sample=sensors)
+        raise SocialxError(
+            "split.sensors", path, problem, "add forecasts, or score data without these sensors", sample=sensors
+        )
     if steps:
         problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
-        raise SocialxError(path, problem, "add forecasts")
-    raise SocialxError(path, "all windows lack a forecast of some sensor or step", "add forecasts")
+        raise SocialxError("split.steps", path, problem, "add forecasts")
+    raise SocialxError("split.incomplete", path, "all windows lack a forecast of some sensor or step", "add forecasts")
 
 
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
@@ -287,7 +298,7 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         every = math.ceil((int(whole.seconds.max() - whole.seconds.min()) + 60 * whole.step_minutes) / DAY_S)
         trained = f"as in training ({Argument('data.days', days)})"
         first = f"only the first {counted(days, 'day')} of {store.path} is scored, {trained}"
-        note(Message("", first, f"add {Argument('data.days', every)} to score all"))
+        note(Message("split.days", "", first, f"add {Argument('data.days', every)} to score all"))
 
 
 def _select_seen(run: str, scored: ScoredSplit) -> Trained:
@@ -320,7 +331,11 @@ def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
     enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
     unseen = f"{Argument('split', ALL)} {Argument('start', clock.text(last + step_s))}"
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
-    note(Message(data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy))
+    note(
+        Message(
+            "split.seen", data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy
+        )
+    )
 
 
 def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
@@ -342,12 +357,14 @@ def select_windows(data: Dataset, split: str, start: Time | None, end: Time | No
         if not earliest - JITTER_S <= second <= latest + JITTER_S:
             rows = f"{data.store.path} has rows from {shown(earliest)} to {shown(latest)}, without"
             nearest = Argument(argument, shown(earliest if second < earliest else latest))
-            raise SettingsError("", f"{rows} {Argument(argument, shown(second))}", f"use {nearest}, the nearest")
+            raise SettingsError(
+                "split.period", "", f"{rows} {Argument(argument, shown(second))}", f"use {nearest}, the nearest"
+            )
         begin, until = (second, until) if argument == "start" else (begin, second)
     inside = np.flatnonzero((first >= begin) & (last <= until))
     if not len(inside):
         problem = f"the {split} split has no forecast within {shown(begin)} .. {shown(until)}"
         forecasts = f"choose times within {shown(int(first.min()))} .. {shown(int(last.max()))}"
         more = "" if split == ALL else f", or add {Argument('split', ALL)}"
-        raise SettingsError("", problem, forecasts + more)
+        raise SettingsError("split.empty-period", "", problem, forecasts + more)
     return inside, Period(as_text(begin), as_text(until), len(inside))

@@ -42,7 +42,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
                 problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
-                raise SocialxError(path, problem, "name each network once", sample=shared)
+                raise SocialxError("train.sensors-twice", path, problem, "name each network once", sample=shared)
         networks[path] = locations
         other.data.note_clock()
         speeds = dict(zip(other.data.targets, latest_free_flow(other.data)[0].T, strict=True))
@@ -66,7 +66,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
         teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, teacher):
             problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
-            raise SettingsError("", problem, "name runs of the same windows")
+            raise SettingsError("train.teacher-windows", "", problem, "name runs of the same windows")
         teachers.append(open_forecasting(run, layers, experiment).experiment)
     return replace(experiment, data=experiment.data.with_teacher_forecasts(_mean_forecasts(teachers)))
 
@@ -127,7 +127,11 @@ def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
             if within := span.within(first.protocol, begin, end):
                 until = data.store.clock.stored(str(within.last_time))
                 problem = f"{span.source} has seen the test split of this file, until {until}"
-                note(Message(data.store.path, problem, "score later rows, or train without these weights"))
+                note(
+                    Message(
+                        "train.seen-test", data.store.path, problem, "score later rows, or train without these weights"
+                    )
+                )
     return seen
 
 

@@ -29,7 +29,12 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
     """Return the files of a data set with their addresses; ``mirror``: a folder URL that holds all files."""
     facts = published.dataset(dataset)
     if facts is None:
-        raise SettingsError(dataset, "this data set cannot be downloaded", f"choose {' or '.join(published.DATASETS)}")
+        raise SettingsError(
+            "download.unknown",
+            dataset,
+            "this data set cannot be downloaded",
+            f"choose {' or '.join(published.DATASETS)}",
+        )
     if mirror is not None:
         is_address = False
         with suppress(ValueError):  # a broken host or port
@@ -38,7 +43,9 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
             is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
         if not is_address:
             example = "give one like https://example.org/folder"
-            raise SettingsError(f"{mirror[:200]!a}", "this is not an http or https address", example)
+            raise SettingsError(
+                "download.address", f"{mirror[:200]!a}", "this is not an http or https address", example
+            )
     return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 
@@ -63,10 +70,15 @@ def fetch(
                 with temporary.open("rb") as file:
                     head = file.read(256).lstrip().lower()
                 impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
-                raise SocialxError(url, f"the server sends {next(impostors, 'another file')} ({fault})", MIRROR)
+                raise SocialxError(
+                    "download.other-content",
+                    url,
+                    f"the server sends {next(impostors, 'another file')} ({fault})",
+                    MIRROR,
+                )
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(
-            target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
+            "download.unwritable", target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
         ) from error
     return target
 
@@ -93,9 +105,9 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
         if failures <= len(WAITS_S):
             wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
-                note(Message(url, f"{state}: trying again in {wait_s:g} s"))
+                note(Message("download.again", url, f"{state}: trying again in {wait_s:g} s"))
                 time.sleep(wait_s)
-    raise SocialxError(url, state, f"run the same command again, or {MIRROR}")
+    raise SocialxError("download.lost", url, state, f"run the same command again, or {MIRROR}")
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
@@ -126,7 +138,9 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     file.write(block)
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise SocialxError(url, f"the server sends more than {MOST_BYTES:,} bytes", MIRROR)
+                        raise SocialxError(
+                            "download.too-large", url, f"the server sends more than {MOST_BYTES:,} bytes", MIRROR
+                        )
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
 

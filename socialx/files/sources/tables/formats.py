@@ -72,7 +72,7 @@ def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[Tabl
     if request.table is not None:
         if said:
             problem = f"{Argument('table', request.table)} says what {Argument(said[0])} says"
-            raise SettingsError("", problem, "drop one of them")
+            raise SettingsError("table.said-twice", "", problem, "drop one of them")
         return _with_options(spec.load(request.table), request), ()
     if request.known_table and not said:
         described = _with_options(spec.parse(request.known_table, request.where), request)
@@ -89,7 +89,9 @@ def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[Tabl
     except SocialxError:
         if request.frame is None and _are_locations(request.data):
             remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
-            raise SocialxError(request.data, "this is a table of positions, not of readings", remedy) from None
+            raise SocialxError(
+                "table.of-positions", request.data, "this is a table of positions, not of readings", remedy
+            ) from None
         raise
 
 
@@ -120,7 +122,7 @@ def _refuse_other_quantity(request: ConvertOptions, described: TableSpec) -> Non
         said = words.quantity(words.split_unit(name)[0])
         if said not in (None, feature):
             problem = f"column {name!r} is {said}, and the file holds {feature}"
-            raise SocialxError(request.where, problem, "give a table of the same quantity")
+            raise SocialxError("table.other-quantity", request.where, problem, "give a table of the same quantity")
 
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
@@ -146,7 +148,9 @@ def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
         return [request.frame], []
     paths = [path for head in (request.head, *map(read_head, request.more)) for path in table_files(head)]
     if not paths:
-        raise SocialxError(request.data, "the folder is empty", "name a folder of tables, or a file")
+        raise SocialxError(
+            "table.folder-empty", request.data, "the folder is empty", "name a folder of tables, or a file"
+        )
     aside = [path for path in paths if len(paths) > 1 and _are_locations(path)]
     return [path for path in paths if path not in aside] or paths, aside
 
@@ -168,7 +172,7 @@ def _read(request: ConvertOptions) -> Contents:
     contents, described = _read_described(request, sources, described)
     notes: list[Message | str] = [f"{path}: the positions of the sensors" for path in aside]
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
-        notes.insert(0, Message(request.where, "columns that hold no readings", "", left))
+        notes.insert(0, Message("table.columns-left-out", request.where, "columns that hold no readings", "", left))
     refuse_twice(contents, request)
     if len(aside) == 1 and request.meta_csv is None:
         contents = replace(contents, locations=read_locations(aside[0], contents.ids or ()))
@@ -195,7 +199,9 @@ def refuse_twice(contents: Contents, request: ConvertOptions) -> None:
     spellings = Counter(map(match_key, contents.ids or ()))
     if twice := [vdid for vdid in contents.ids or () if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
-        raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
+        raise SocialxError(
+            "table.sensor-twice", request.where, problem, f"leave one out with {Argument('drop', twice[0])}"
+        )
 
 
 TAKES = {"table", "channel", "quantity", "more", "first_time", "step_s", "time_format", "time_column", "sensor_column"}
