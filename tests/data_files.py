@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.core.errors import Message, SocialxError
+from socialx.core.errors import Message, SocialxError, spelling
 from socialx.files.sources.contents import Format
 from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
@@ -123,9 +123,9 @@ def refusal(action: Callable[[], object], *words: str, task: str = "convert") ->
 
     It holds each of ``words`` and ends with a next step.
     """
-    with pytest.raises(SocialxError) as caught:
+    with pytest.raises(SocialxError) as caught, spelling(partial(write, task)):
         action()
-    (line,) = caught.value.lines(partial(write, task))
+    (line,) = caught.value.lines()
     assert "\n" not in line
     assert re.fullmatch(r".+ Try: \S.*", line), line
     for word in words:
@@ -140,9 +140,9 @@ def reason(format: Format, path: Path) -> str | None:
     return None
 
 
-def shown(notes: Iterable[Message | str], task: str = "convert") -> list[str]:
-    """Return notes as a user of the command ``task`` sees them, without the full stop."""
-    return [note if isinstance(note, str) else note.text(partial(write, task)).removesuffix(".") for note in notes]
+def shown(notes: Iterable[Message | str]) -> list[str]:
+    """Return notes without the full stop."""
+    return [note if isinstance(note, str) else note.text().removesuffix(".") for note in notes]
 
 
 Change = Callable[[h5py.File], object]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
+from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened, spelling
 from tests.commands import ROOT, refused
 
 
@@ -60,15 +61,17 @@ def test_only_the_beginning_of_something_long_is_quoted() -> None:
     assert len(line) < 500
 
 
-def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
-    remedy = (
-        f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta_csv=None)}"
-    )
-    message = Message(Argument("overwrite", True), "wrong", remedy)
+def test_arguments_and_commands_are_written_for_who_reads() -> None:
+    def made() -> Message:
+        remedy = f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True)}"
+        return Message(Argument("overwrite", True), "wrong", remedy)
+
+    message = made()
     python = "overwrite=True: wrong. Try: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
     assert message.line() == python
     assert str(message) == python.replace(" Try:", "\n  try:")
-    shell = message.text(lambda part: write("train", part))
+    with spelling(partial(write, "train")):
+        shell = made().text()
     assert shell == "--overwrite: wrong.\n  try: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
 
 

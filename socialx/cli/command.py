@@ -22,7 +22,7 @@ from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, extra_parameter, group_flags, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
-from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
+from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short, spelling
 from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
 
 Devices = Annotated[
@@ -95,8 +95,8 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
         def run(**typed: Any) -> None:
             verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
             VERBOSITY.set(1 + verbose - quiet)
-            with with_own_model(typed):
-                _run(name, functools.partial(call, typed))
+            with with_own_model(typed), spelling(functools.partial(write, name)):
+                _run(functools.partial(call, typed))
 
         functools.update_wrapper(run, function)
         del run.__wrapped__  # type: ignore[attr-defined]  # Typer would read the inner signature
@@ -109,17 +109,17 @@ def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable
     return decorate
 
 
-def _run(name: str, function: Callable[[], None]) -> None:
+def _run(function: Callable[[], None]) -> None:
     """Run a command; print user errors, and set exit codes."""
     try:
-        with _fallbacks_as_notes(name):
+        with _fallbacks_as_notes():
             function()
     except (SocialxError, RuntimeError, MemoryError) as error:
         user_error = error if isinstance(error, SocialxError) else _as_user_error(error)
         if user_error is None:
             raise
         for message in user_error.messages:
-            print_error(message, functools.partial(write, name))
+            print_error(message)
         raise typer.Exit(user_error.exit_code) from None
     except (BrokenPipeError, SystemExit) as error:
         left = [stream for stream in (1, 2) if _reader_has_left(stream)]
@@ -155,14 +155,14 @@ def _reader_has_left(stream: int) -> bool:
 
 
 @contextmanager
-def _fallbacks_as_notes(name: str) -> Iterator[None]:
+def _fallbacks_as_notes() -> Iterator[None]:
     """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
             if isinstance(message, FallbackWarning):
-                note(f"warning: {message.message.text(functools.partial(write, name))}")
+                note(f"warning: {message.message.text()}")
             else:
                 show(message, category, *where)
 

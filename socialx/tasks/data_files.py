@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, shortened
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, shortened
 from socialx.core.help import OVERWRITE, Help, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.outputs import MAP, PICTURE, check_outputs
@@ -67,7 +67,7 @@ class Conversion(ResultRepr):
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
             summary = f"{self.output}, {self.dataset}, {size}"
-        return f"{summary}; next: {', or '.join(map(python, self.next))}"
+        return f"{summary}; next: {', or '.join(map(str, self.next))}"
 
 
 @with_options("convert")
@@ -324,7 +324,7 @@ class Inspection(ResultRepr):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for JSON, with the same keys for every file; None stands for an absent report."""
-        following = None if self.kind.next is None else python(self.kind.next)
+        following = None if self.kind.next is None else str(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
             unread = dict.fromkeys([*inspection.NAMES, "path", "problems", "remarks"])

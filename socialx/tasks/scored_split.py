@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import TRAINED_DAYS, PastDays
@@ -296,7 +296,7 @@ def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
     """Note that a run may have seen the windows until ``last``, in file seconds, and how to exclude these."""
     clock, step_s = data.store.clock, 60 * data.store.step_minutes
     enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
-    unseen = f"{Argument('split', ALL)} {Argument('start', clock.text(last + step_s))}"
+    unseen = Command("", split=ALL, start=clock.text(last + step_s))
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
     note(Message(data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy))
 

@@ -251,7 +251,7 @@ def test_the_step_of_rows_without_dates(tmp_path: Path) -> None:
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
     np.save(tmp_path / "x.npy", VALUES)
     request = ConvertOptions(tmp_path / "x.npy", first_time="2012-02-30 00:00:00", step_s=300, channel="speed")
-    with pytest.raises(SettingsError, match="first_time"):
+    with pytest.raises(SettingsError, match="--first-time"):
         read("npy", replace(request, without_positions=True))
 
 

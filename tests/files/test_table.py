@@ -118,7 +118,7 @@ def test_two_columns_of_one_name_are_refused(header: str, tmp_path: Path) -> Non
 def test_rows_that_a_column_tells_apart_name_it(tmp_path: Path) -> None:
     rows = "2024-03-04 00:00,A,car,12.5,80\n2024-03-04 00:00,A,lorry,13.5,70\n"
     path = written(tmp_path, f"time,road,class,length,q\n{rows}")
-    refused(path, LONG, "line 2", "line 3", "80 and 70", "'class'", "sensor_column='class'", "only")
+    refused(path, LONG, "line 2", "line 3", "80 and 70", "'class'", "--sensor-column class", "only")
     kept = read(path, TableSpec({"flow": "q"}, ("time",), ("road",), only={"class": "lorry"}))
     assert kept.values.tolist() == [[[70]]]
     assert read(path, TableSpec({"flow": "q"}, ("time",), ("road", "class"))).ids == ("A-car", "A-lorry")
@@ -144,7 +144,9 @@ def test_the_hour_that_comes_twice_needs_its_zone(tmp_path: Path) -> None:
     rows = "".join(f"{time:%Y-%m-%d %H:%M},{number}\n" for number, time in enumerate(wall))
     path = written(tmp_path, f"time,A\n{rows}")
     refused(path, WIDE, "comes twice", "timezone")
-    refused(path, TableSpec({"flow": "A"}, ("time",), zone="America/New_York"), "comes twice", "say the right timezone")
+    refused(
+        path, TableSpec({"flow": "A"}, ("time",), zone="America/New_York"), "comes twice", "say the right --timezone"
+    )
     refused(written(tmp_path, f"time,A\n{''.join(sorted(rows.splitlines(keepends=True)))}"), WIDE, "2024-10-27 02:00")
 
 

@@ -245,7 +245,7 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
     noted = says.replace(",", f"{plain}, steps recorded as CUDA graphs,") + " products in precision high (TF32)"
     on_card = replace(experiment, precision=Precision("32-true", torch.device("cuda")))
     for each, lines in ((on_card, [noted]), (experiment, [])):
-        Show("train")(describe_start(each, each.data.loader("train", 8), Path("runs/one")))
+        Show()(describe_start(each, each.data.loader("train", 8), Path("runs/one")))
         found, machine, *rest = capsys.readouterr().err.splitlines()
         assert found == f"{data}: 4 sensors, 89 training windows"
         assert machine.startswith(f"{each.precision.device}, precision 32-true, ")

@@ -66,7 +66,6 @@ WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # between two medians; a mile has 1.6 km
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
-ANEW = f"convert all rows into a new file: {WHOLE}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,7 +225,7 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
 def _in_utc(grid: _Grid) -> _Grid:
     """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
     store, zone = grid.store, grid.store.timezone
-    seconds, _ = in_utc(store.seconds, str(zone), store.path, ANEW)
+    seconds, _ = in_utc(store.seconds, str(zone), store.path, _anew())
     note(Message(store.path, f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}"))
     utc = partial(replace, seconds=seconds, timestamps=as_timestamps(seconds), timezone="UTC", local_zone=zone)
     return replace(grid, stores=list(map(utc, grid.stores)))
@@ -243,7 +242,7 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
-        raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", ANEW)
+        raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", _anew())
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
@@ -277,7 +276,7 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError(where, problem, ANEW)
+        raise SocialxError(where, problem, _anew())
     for other in grid.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
@@ -309,7 +308,7 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
             read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
             note(Message(where, read, otherwise))
-        return in_utc(times, str(given or store.local_zone), where, ANEW)[0], "UTC"
+        return in_utc(times, str(given or store.local_zone), where, _anew())[0], "UTC"
     if given not in (None, store.timezone):
         raise SettingsError(store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}")
     wall, twice = times, False
@@ -325,7 +324,7 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
         twice = twice or bool(wall[0] > last and after < before)
     if not twice:
         return wall, store.timezone
-    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, ANEW)[0], "UTC"
+    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, _anew())[0], "UTC"
 
 
 def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
@@ -346,7 +345,7 @@ def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
         if sensor_lanes != lanes[column]:
             file_lanes = f"that of {path} is made of lanes {lanes[column]}"
             problem = f"sensor {vdid} has {f'lanes {sensor_lanes}' if sensor_lanes else 'no lanes'}, and {file_lanes}"
-            raise SocialxError(where, problem, f"write the same lanes, or {ANEW}")
+            raise SocialxError(where, problem, f"write the same lanes, or {_anew()}")
     return columns
 
 
@@ -364,7 +363,7 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
         before = counted(int(lost.sum()), "row is", "rows are")
         problem = f"{before} before the end of {store.path}, which lacks the time"
         times = list(map(store.clock.text, early[lost].tolist()))
-        raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {ANEW}")
+        raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}")
     old, new = grid.readings(rows), table.values[:n_old]
     read, given = grid.are_readings(old), grid.are_readings(new)
     differ = ((old != new) & read)[:, table.columns]
@@ -528,3 +527,7 @@ def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
     if not len(change.seconds):
         return same
     return same and np.array_equal(new[TIMESTAMPS][grid.rows :].astype("S19"), as_timestamps(change.seconds))
+
+
+def _anew() -> str:
+    return f"convert all rows into a new file: {WHOLE}"
