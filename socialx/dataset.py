@@ -169,7 +169,7 @@ class Dataset:
         relevant = reads_clock if by is None else not reads_clock and {"hour", "weekday"} & set(by)
         if relevant and is_utc(store.timezone) and store.local_zone is None:
             local = Command("backfill", store.path, local_zone="ZONE")
-            note(Message(store.path, "days and hours are in UTC, as the times in the file", local))
+            note(Message("data.clock-in-utc", store.path, "days and hours are in UTC, as the times in the file", local))
 
     def climatology_days(self, issued: int) -> int:
         """Count days with data before the day of an origin (issued, seconds), also days that only a run has stored."""
@@ -248,7 +248,7 @@ class Dataset:
         except OSError as error:
             problem = f"the folder for temporary files lacks {size / GIB:.1f} GiB ({error.strerror})"
             remedy = f"set TMPDIR to a folder with space, or use {Argument('data.days', 'N')}"
-            raise SocialxError(tempfile.gettempdir(), problem, remedy) from None
+            raise SocialxError("data.no-space", tempfile.gettempdir(), problem, remedy) from None
 
     @property
     def target_source(self) -> Columns:
@@ -428,7 +428,7 @@ def open_dataset(
     first = stores[names[0]]
     if len(first.seconds) < lookback:
         reason = f"the file has {counted(len(first.seconds), 'row')}, and one lookback needs {lookback}"
-        raise SocialxError(path, reason, "use a file with more rows")
+        raise SocialxError("data.below-lookback", path, reason, "use a file with more rows")
     windows = None if split_method is None else find_windows(first, lookback, horizon, split_method)
     columns = len(names) + len(targets) * climatologies(train_climatology_days)
     loading = with_mode(loading or Loading(), path, first, columns, device) if windows else Loading("sharded")
@@ -476,7 +476,7 @@ def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: 
     size = f"{rows:,} rows x {sensors:,} sensors take {need / GIB:.1f} GiB on {device}{room}"
     if mode == "on_device" and free is not None and need > free:
         remedy = f"use {Argument('loader.mode', 'sharded')}, or fewer days with {Argument('data.days', 'N')}"
-        raise SocialxError(path, size, remedy)
+        raise SocialxError("data.no-memory", path, size, remedy)
     if need >= WORTH_A_LINE or mode != "on_device":
         note(f"{path}: {size}: loader mode {mode}")
     return replace(loading, mode=mode)

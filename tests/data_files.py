@@ -118,7 +118,7 @@ def block(times: list[str], values: np.ndarray) -> Block:
     return Block(seconds_of(times), values.astype(np.float32))
 
 
-def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:
+def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> Said:
     """The one line with which ``action`` refuses, as a user of the command ``task`` sees it.
 
     It holds each of ``words`` and ends with a next step.
@@ -130,7 +130,7 @@ def refusal(action: Callable[[], object], *words: str, task: str = "convert") ->
     assert re.fullmatch(r".+ Try: \S.*", line), line
     for word in words:
         assert word in line, line
-    return line
+    return Said.of(line, [caught.value.code])
 
 
 def reason(format: Format, path: Path) -> str | None:

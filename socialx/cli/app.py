@@ -87,7 +87,9 @@ class _Commands(typer.core.TyperGroup):
                 error.show()
             else:
                 words = getattr(error, "ctx", None) and error.ctx.command_path.split()[1:]
-                print_error(Message("", error.format_message(), " ".join(["socialx", *(words or ()), "--help"])))
+                print_error(
+                    Message("cli.usage", "", error.format_message(), " ".join(["socialx", *(words or ()), "--help"]))
+                )
             sys.exit(error.exit_code)
 
 
@@ -112,7 +114,7 @@ def main() -> None:
     try:
         import_module("fcntl"), import_module("resource")
     except ImportError:  # no file could be locked
-        print_error(Message("", "socialx runs on Linux and macOS", "use WSL2"))
+        print_error(Message("cli.system", "", "socialx runs on Linux and macOS", "use WSL2"))
         sys.exit(1)
     # OpenMP threads that spin at a barrier while another program has a core make a step many times slower; threads that
     # sleep there cost little.  It is read when torch is loaded, which is later than this.
@@ -126,7 +128,11 @@ def main() -> None:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
-        print_error(Message("", f"standard output cannot be written ({error.strerror})", "check the free space"))
+        print_error(
+            Message(
+                "cli.output-full", "", f"standard output cannot be written ({error.strerror})", "check the free space"
+            )
+        )
         sys.exit(1)
 
 

@@ -134,17 +134,17 @@ def _as_user_error(error: RuntimeError | MemoryError) -> SocialxError | None:
     """Return a foreign error that the user can fix as SocialxError; None for any other error."""
     if isinstance(error, MemoryError):
         problem = f"the machine is out of memory ({error})" if str(error) else "the machine is out of memory"
-        return SocialxError("", problem, f"use a shorter file, or fewer {Argument('data.days')}")
+        return SocialxError("machine.memory", "", problem, f"use a shorter file, or fewer {Argument('data.days')}")
     if "DataLoader worker" in str(error):  # torch raises this anywhere when a worker dies
         remedy = f"use fewer {Argument('loader.num_workers')}, or {Argument('loader.mode', 'sharded')}"
-        return SocialxError("", in_short(error), remedy)
+        return SocialxError("loader.worker-died", "", in_short(error), remedy)
     if "torch" not in sys.modules:  # only a process with torch can run out of its memory
         return None
     from socialx.core.precision import is_out_of_memory
 
     remedy = f"use a smaller {Argument('loader.batch_size')}, or a smaller {Argument('model.width')}"
     problem = f"the device is out of memory ({in_short(error, 120)})"
-    return SocialxError("", problem, remedy) if is_out_of_memory(error) else None
+    return SocialxError("device.memory", "", problem, remedy) if is_out_of_memory(error) else None
 
 
 def _reader_has_left(stream: int) -> bool:

@@ -50,10 +50,10 @@ def convert(
     from socialx.files.sources.positions.locations import format_position
 
     if data and data_csv:
-        raise SettingsError("", "FILE and --data-csv both name the data", "drop one of them")
+        raise SettingsError("convert.data-twice", "", "FILE and --data-csv both name the data", "drop one of them")
     files = data or ([data_csv] if data_csv else [])
     if not files:
-        raise SettingsError("", "convert needs data", f"add {Argument('data', 'FILE')}")
+        raise SettingsError("convert.no-data", "", "convert needs data", f"add {Argument('data', 'FILE')}")
     result = socialx.convert(kind, files, progress=Show(), **arguments)
     if result.described is not None:
         typer.echo(result.described.as_yaml(), nl=False)
@@ -168,13 +168,13 @@ def inspect(
         for line in (*(f"problem: {line}" for line in inspection.problems), *(f"remark: {line}" for line in remarks)):
             typer.echo(line)
     if inspection.kind.next:
-        note(f"next: {Message('', '', inspection.kind.next).advice()}")
+        note(f"next: {inspection.kind.next}")
     if (
         fail_unless
         and inspection.report
         and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless)))
     ):
-        raise CheckFailedError.together(Message(path, line) for line in failed)
+        raise CheckFailedError.together(Message("inspect.check-failed", path, line) for line in failed)
 
 
 @command("download")

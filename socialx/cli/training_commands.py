@@ -36,7 +36,7 @@ def config(
       socialx config -c runs/mine/settings.yaml --changed --yaml > mine.yaml
     """
     if yaml and as_json:
-        raise SettingsError("", "--yaml and --json exclude each other", "choose one of them")
+        raise SettingsError("config.yaml-and-json", "", "--yaml and --json exclude each other", "choose one of them")
     loaded = layers.merge()
     values = changed_settings(loaded.settings) if only_changed else flat(loaded.settings)
     if yaml:
@@ -77,7 +77,9 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = str(Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        again = Message("", "training was interrupted", f"resume with {group.resume_command(run.path)}")
+        again = Message(
+            "train.interrupted", "", "training was interrupted", f"resume with {group.resume_command(run.path)}"
+        )
         typer.echo(again.text(), err=True)
         typer.echo(score)
         raise typer.Exit(130)
@@ -133,7 +135,9 @@ def profile(
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # Refuse outputs and limits that --compare would ignore.
-        raise SettingsError("", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one")
+        raise SettingsError(
+            "profile.idle-flag", "", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one"
+        )
     required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)
@@ -208,7 +212,7 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
         raise typer.Exit(130)
     high = comparison.gain.high
     if most is not None and high is not None and high < 1 - most / 100:
-        raise CheckFailedError(other, f"{comparison.gain}, and at most {most:g} % slower is allowed")
+        raise CheckFailedError("profile.slower", other, f"{comparison.gain}, and at most {most:g} % slower is allowed")
 
 
 @command("doctor")

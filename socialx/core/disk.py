@@ -43,7 +43,7 @@ def check_name(path: Path) -> None:
         return
     except OSError as error:
         raise SocialxError(
-            path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
+            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
         ) from None
 
 
@@ -51,7 +51,7 @@ def check_regular(path: Path, remedy: str = "save the content as a file and name
     """Raise SocialxError, with ``remedy``, for a device, pipe or socket, OSError if absent. A file or folder passes."""
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise SocialxError(path, "the path names a device, a pipe or a socket", remedy)
+        raise SocialxError("file.special", path, "the path names a device, a pipe or a socket", remedy)
 
 
 def read_text(path: Path, most: int) -> str:
@@ -70,9 +70,11 @@ def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     until, noted = time.monotonic() + wait_s, False
     while (handle := _try_lock(path)) is None:
         if time.monotonic() >= until:
-            raise SocialxError(path, "another process has the file open", "wait until it is done, then try again")
+            raise SocialxError(
+                "file.busy", path, "another process has the file open", "wait until it is done, then try again"
+            )
         if not noted:
-            note(Message(path, f"another process has the file open, which may take up to {wait_s:g} s"))
+            note(Message("file.waiting", path, f"another process has the file open, which may take up to {wait_s:g} s"))
         noted = True
         time.sleep(LOOK_S)
     try:
@@ -87,10 +89,10 @@ def _try_lock(path: Path) -> int | None:
         check_regular(path)  # opening a pipe would block
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise SocialxError(path, "the file does not exist", "check the path") from None
+        raise SocialxError("file.missing", path, "the file does not exist", "check the path") from None
     except OSError as error:
         raise SocialxError(
-            path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
+            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
         ) from None
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +141,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
                     temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError, WriteError) as error:  # torch and h5py report a full disk as either
         raise SocialxError(
-            path, f"the file cannot be written ({_cause(error)})", "check the folder and its space"
+            "output.unwritable", path, f"the file cannot be written ({_cause(error)})", "check the folder and its space"
         ) from error
 
 
@@ -197,17 +199,23 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         return
     except OSError as error:
         remedy = "check the folder, or choose another name"
-        raise SocialxError(path, f"the file cannot be written ({error.strerror})", remedy) from None
+        raise SocialxError(
+            "output.unwritable", path, f"the file cannot be written ({error.strerror})", remedy
+        ) from None
     if path.is_dir():
-        raise SocialxError(path, "the output is a folder, not a file", "name a file in the folder")
+        raise SocialxError("output.folder", path, "the output is a folder, not a file", "name a file in the folder")
     if path.exists():
         check_regular(path, "choose another output")
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
-        raise SocialxError(path, "the output is an input of this command", "choose another output")
+        raise SocialxError("output.input", path, "the output is an input of this command", "choose another output")
     if overwrite and path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(path, "the file is read-only", "make it writable, or choose another output")
+        raise SocialxError(
+            "output.read-only", path, "the file is read-only", "make it writable, or choose another output"
+        )
     if path.exists() and not overwrite:
-        raise SocialxError(path, "the file exists already", f"add {Argument('overwrite', True)} to replace it")
+        raise SocialxError(
+            "output.exists", path, "the file exists already", f"add {Argument('overwrite', True)} to replace it"
+        )
 
 
 def file_signature(path: Path) -> tuple[int, ...]:

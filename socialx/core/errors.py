@@ -120,9 +120,15 @@ def rewrite(text: object) -> str:
 
 
 class Message:
-    """A sentence to a user, and what to try: texts ``where``, ``problem`` and ``remedy``, some may be empty."""
+    """A sentence to a user, and what to try: texts ``where``, ``problem`` and ``remedy``, some may be empty.
 
-    def __init__(self, where: object, problem: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
+    code: names the message for tests and programs, such as ``data.too-short``; it stays when the wording changes.
+    """
+
+    def __init__(
+        self, code: str, where: object, problem: object, remedy: Remedy = "", sample: Iterable[str] = ()
+    ) -> None:
+        self.code = code
         self.where, self.problem, self.remedy = rewrite(where), rewrite(problem), rewrite(remedy)
         self.sample = tuple(map(rewrite, sample))
 
@@ -160,15 +166,22 @@ class SocialxError(Exception):
 
     exit_code = 1
 
-    def __init__(self, where: object, problem: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-        self.messages: tuple[Message, ...] = (Message(where, problem, remedy, sample),)
-        super().__init__(rewrite(where), rewrite(problem), rewrite(remedy))
+    def __init__(
+        self, code: str, where: object, problem: object, remedy: Remedy = "", *, sample: Iterable[str] = ()
+    ) -> None:
+        self.messages: tuple[Message, ...] = (Message(code, where, problem, remedy, sample),)
+        super().__init__(code, rewrite(where), rewrite(problem), rewrite(remedy))
+
+    @property
+    def code(self) -> str:
+        """The code of the first message."""
+        return self.messages[0].code
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
         """Return a single exception for several messages, to report all at once."""
         first, *others = messages
-        error = cls(first.where, first.problem, first.remedy, sample=first.sample)
+        error = cls(first.code, first.where, first.problem, first.remedy, sample=first.sample)
         error.messages = (first, *others)
         return error
 
@@ -203,9 +216,9 @@ class FallbackWarning(UserWarning):
         return str(self.message)
 
 
-def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+def fall_back(code: str, where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
     """Warn that a request cannot be met and a substitute is used; the arguments make up the ``Message`` to print."""
-    warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
+    warnings.warn(FallbackWarning(Message(code, where, problem, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:

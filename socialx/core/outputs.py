@@ -41,7 +41,9 @@ class OutputKind:
         if not path.name.lower().endswith(self.suffixes):
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
-            raise SettingsError(path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}")
+            raise SettingsError(
+                "output.suffix", path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}"
+            )
 
     def check_older(self, path: Path, overwrite: bool = False) -> None:
         """Raise SocialxError for an existing file that must stay: one of another kind, or without ``overwrite``."""
@@ -51,7 +53,9 @@ class OutputKind:
         except (SocialxError, OSError, EOFError, ValueError):
             other = True  # unreadable files match no kind
         if other:
-            raise SocialxError(path, f"the file exists already and is not {self.noun}", "choose another output")
+            raise SocialxError(
+                "output.other-kind", path, f"the file exists already and is not {self.noun}", "choose another output"
+            )
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))
@@ -88,5 +92,7 @@ def check_outputs(
             kind.check_name(path)
             kind.check_older(path, overwrite)
         if (target := paths.realpath(path)) in seen:
-            raise SettingsError(path, "two outputs share this name", "give each output a name of its own")
+            raise SettingsError(
+                "output.twice", path, "two outputs share this name", "give each output a name of its own"
+            )
         seen.add(target)

@@ -74,14 +74,17 @@ def resolve_device(name: str) -> torch.device:
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.index >= devices:
             raise SettingsError(
+                "device.unseen",
                 "",
                 f"trainer.device is {name}, but this torch sees {devices} CUDA devices",
                 f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}",
             )
         if reason := gpu_problem(device):
             if not auto:
-                raise SettingsError(f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))
-            note(Message(device, f"{reason}, so the CPU is used", Command("doctor")))
+                raise SettingsError(
+                    "device.unusable", f"trainer.device {name}", reason, Argument("trainer.device", "cpu")
+                )
+            note(Message("device.cpu-instead", device, f"{reason}, so the CPU is used", Command("doctor")))
             return torch.device("cpu")
     return device
 

@@ -46,7 +46,9 @@ def refuse_unreadable(path: Path, problem: str, remedy: Remedy) -> Iterator[None
     try:
         yield
     except UNREADABLE as error:
-        raise SocialxError(path, f"{problem} ({' '.join(str(error).split())[:120]})", remedy) from None
+        raise SocialxError(
+            "tensors.unreadable", path, f"{problem} ({' '.join(str(error).split())[:120]})", remedy
+        ) from None
 
 
 def _seal(tensors: Mapping[str, Tensor], described: Mapping[str, str]) -> str:

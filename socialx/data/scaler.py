@@ -48,7 +48,10 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]
             bar.advance(len(values))
     if not all(blocks):
         raise SocialxError(
-            where, f"all observations in the {rows.stop - rows.start} training rows are missing", "inspect the file"
+            "data.all-missing",
+            where,
+            f"all observations in the {rows.stop - rows.start} training rows are missing",
+            "inspect the file",
         )
     moments = []
     for parts in blocks:

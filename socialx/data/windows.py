@@ -83,6 +83,7 @@ def split_windows(
         if not len(parts[name]):
             gaps = f" ({left_out[name]:,} windows cross a time gap)" if left_out[name] else ""
             raise SocialxError(
+                "data.too-short",
                 "",
                 f"{rows} rows are too few for a {name} window of {lookback} + {horizon} steps{gaps}",
                 f"use a longer file, or a smaller {Argument('data.lookback')} and {Argument('data.horizon')}",

@@ -45,7 +45,9 @@ STYLE: dict[str, Any] = {
 def check_picture(path: Path) -> None:
     """Raise SettingsError for a file name without the suffix of a picture."""
     if path.suffix.lower() not in FORMATS:
-        raise SettingsError(path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf")
+        raise SettingsError(
+            "picture.suffix", path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf"
+        )
 
 
 @contextmanager
@@ -58,7 +60,9 @@ def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError as error:
-        raise SocialxError(path, f"drawing needs the package {error.name}", "pip install matplotlib") from None
+        raise SocialxError(
+            "picture.package", path, f"drawing needs the package {error.name}", "pip install matplotlib"
+        ) from None
     drawn = io.BytesIO()
     with style.context(["default", STYLE]):  # undone at the end
         figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))

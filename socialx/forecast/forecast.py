@@ -104,7 +104,7 @@ class Forecast(ResultRepr):
         if lost or not sensors:
             lacking = f"the forecast lacks {len(lost)} of {len(sensors)} sensors" if lost else "the list is empty"
             known_ids = f"choose from {', '.join(self.sensors[:5])}, ..."
-            raise SettingsError("", f"{Argument('sensors')}: {lacking}", known_ids, sample=lost)
+            raise SettingsError("forecast.no-sensor", "", f"{Argument('sensors')}: {lacking}", known_ids, sample=lost)
         columns = [columns_by_id[vdid] for vdid in sensors]
         observed = Observed(self.observed.times, self.observed.values[:, columns])
         return replace(

@@ -213,7 +213,7 @@ def remarks(report: Report) -> list[str]:
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
     """Return the named checks' findings as messages; where: the file that the messages name."""
-    return [Message(where, line) for name in names for line in _lines(report, [name])]
+    return [Message(f"inspect.{name}", where, line) for name in names for line in _lines(report, [name])]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
@@ -224,7 +224,9 @@ def parse(names: str | Sequence[str]) -> list[str]:
         if name not in choices:
             matches = difflib.get_close_matches(name, choices, 1, 0.5)
             hint = f"use {matches[0]}" if matches else "choose one of these checks"
-            raise SettingsError("", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint)
+            raise SettingsError(
+                "inspect.unknown-check", "", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint
+            )
     return parsed
 
 

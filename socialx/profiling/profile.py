@@ -238,6 +238,7 @@ def parse_limits(text: str) -> list[Requirement]:
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", piece)
         if not match:
             raise SettingsError(
+                "profile.limit-form",
                 f"requirement {piece!a}",
                 "not NAME>=NUMBER or NAME<=NUMBER",
                 f"for example {Argument('fail_unless', 'gpu_busy>=0.8')}, in quotes on a command line",
@@ -245,7 +246,9 @@ def parse_limits(text: str) -> list[Requirement]:
         if match[1] not in names:
             near = difflib.get_close_matches(match[1], names, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
-            raise SettingsError(f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint)
+            raise SettingsError(
+                "profile.limit-name", f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint
+            )
         requirements.append(Requirement(match[1], match[2], float(match[3])))
     return requirements
 
@@ -258,7 +261,7 @@ def missed_limits(profile: Profile, requirements: Sequence[Requirement]) -> list
         if value is None:
             share = name.replace("ms_per_step.", "shares.")  # measured or not together
             why = profile.why.get(share) or profile.why.get(name.partition(".")[0]) or "there is none here"
-            lines.append(Message(name, f"not measured ({why}), {required}"))
+            lines.append(Message("profile.unmeasured", name, f"not measured ({why}), {required}"))
         elif not (value >= limit if sign == ">=" else value <= limit):
-            lines.append(Message(name, f"{value:.4g}, {required}"))
+            lines.append(Message("profile.missed", name, f"{value:.4g}, {required}"))
     return lines

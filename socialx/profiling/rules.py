@@ -89,7 +89,12 @@ def check_names(names: Sequence[str]) -> None:
     valid = {*rules, *(name.partition(".")[0] for name in rules), *SEVERITIES}
     for name in names:
         if name not in valid:
-            raise SettingsError(Argument("fail_on"), f"{name!a} is no finding", f"one of {', '.join(sorted(valid))}")
+            raise SettingsError(
+                "profile.no-finding",
+                Argument("fail_on"),
+                f"{name!a} is no finding",
+                f"one of {', '.join(sorted(valid))}",
+            )
 
 
 def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
@@ -99,7 +104,7 @@ def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:
         labels = {finding.rule, finding.family, finding.severity}
         labels |= {"warn"} if finding.severity == "critical" else set()
         if labels & set(names):
-            messages.append(Message(finding.rule, finding.evidence))
+            messages.append(Message("profile.finding", finding.rule, finding.evidence))
     return messages
 
 

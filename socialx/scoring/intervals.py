@@ -128,7 +128,7 @@ class ConformalIntervals(ResultRepr):
             problem = f"the levels of {Argument('interval')} go from {least:g} to {most:g}"
             problem = problem if most else f"{self.errors} errors are too few for {Argument('interval')}"
             remedy = "calibrate with a longer file" if most < level <= LEVELS[-1] / 100 else Argument("interval", 0.9)
-            raise SettingsError("", problem, remedy)
+            raise SettingsError("intervals.few-errors", "", problem, remedy)
         return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
 
     def apply(self, forecast: Tensor, level: float, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -221,7 +221,12 @@ class SignedErrors:
             table[first :: self.every][:most] for table in (forecast.float(), target.values, target.valid)
         )
         if not forecast.isfinite().all():
-            raise SocialxError("", "the weights overflow: a forecast of the calibration is not finite", "train again")
+            raise SocialxError(
+                "intervals.overflow",
+                "",
+                "the weights overflow: a forecast of the calibration is not finite",
+                "train again",
+            )
         rows = slice(self.kept, self.kept + len(forecast))
         self.errors[rows] = torch.where(valid, observed - forecast, torch.nan).cpu().numpy()
         self.groups[rows] = congestion_groups(forecast, self.free_flow).cpu().numpy()

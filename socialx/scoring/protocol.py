@@ -229,7 +229,7 @@ class ScoringProtocol:
         for refuses, message in rows:
             if refuses:
                 raise SocialxError.together([message])
-            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+            fall_back(message.code, message.where, message.problem, message.remedy, sample=message.sample)
 
     def _other_data(
         self, training: ScoringProtocol, run: Path, path: Path, tied: bool, new: Sequence[str]
@@ -238,7 +238,10 @@ class ScoringProtocol:
         if tied and self.network == training.network and not self.same_network(training):
             remedy = "convert the file again with the places of the training"
             remedy += f", or train a run of this network: {Command('train', **{'data.path': path})}"
-            yield True, Message(path, f"the sensors have the ids of {run}, at other places", remedy)
+            yield (
+                True,
+                Message("protocol.other-places", path, f"the sensors have the ids of {run}, at other places", remedy),
+            )
         differ = _other_features("inputs", self.inputs, training.inputs)
         differ += _other_features("targets", self.targets, training.targets)
         if self.step_minutes != training.step_minutes:
@@ -258,7 +261,7 @@ class ScoringProtocol:
         elif not tied:
             command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             remedy = f"train a run on such data: {command}"
-        yield True, Message(path, problem, remedy)
+        yield True, Message("protocol.unit-unknown", path, problem, remedy)
 
     def _other_times(self, training: ScoringProtocol, run: Path, path: Path, holidays: str | None) -> Iterator[Row]:
         """Yield another clock, which would give each hour the climatology of another, and other holidays."""
@@ -273,11 +276,25 @@ class ScoringProtocol:
             if is_utc(self.timezone) and self.local_zone is None:
                 remedy += f", or for times in UTC run {Command('backfill', path, local_zone=training_clock)}"
             if same is False and self.same_network(training):
-                yield True, Message(path, f"{clocks}, so every observation would be at another time of day", remedy)
-            yield False, Message(path, f"{clocks}: the forecasts are right if both are local times")
+                yield (
+                    True,
+                    Message(
+                        "protocol.other-clock",
+                        path,
+                        f"{clocks}, so every observation would be at another time of day",
+                        remedy,
+                    ),
+                )
+            yield (
+                False,
+                Message("protocol.zone-unknown", path, f"{clocks}: the forecasts are right if both are local times"),
+            )
         if dates := self.other_holidays(training):
             problem, remedy = f"{run} was trained with other holidays", "write these days as in the training"
-            yield holidays is not None, Message(holidays or path, problem, remedy if holidays else "", dates)
+            yield (
+                holidays is not None,
+                Message("protocol.other-holidays", holidays or path, problem, remedy if holidays else "", dates),
+            )
 
     def _other_rest(self, training: ScoringProtocol, run: Path, path: Path, same_missing: bool) -> Iterator[Row]:
         """Yield neighbours chosen in another way, whatever else differs for equal observations, and missing values.
@@ -286,12 +303,22 @@ class ScoringProtocol:
         """
         if self.same_network(training) and self.distances != training.distances:
             along = "other roads" if self.distances else "straight lines"
-            yield False, Message(run, f"neighbours are chosen along {along}, unlike in the training")
+            yield (
+                False,
+                Message("protocol.other-roads", run, f"neighbours are chosen along {along}, unlike in the training"),
+            )
         same_readings = self.checksum == training.checksum
         crossed = same_readings and bool(self.windows) and training.windows_across_gaps > self.windows_across_gaps
         if crossed:
             across = f"{training.windows_across_gaps:,} windows across a time gap"
-            yield False, Message(run, f"the training used {across}, which are left out here and in any new training")
+            yield (
+                False,
+                Message(
+                    "protocol.holidays-left-out",
+                    run,
+                    f"the training used {across}, which are left out here and in any new training",
+                ),
+            )
         skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not self.windows else ())}
         skipped |= {*SPAN_FIELDS} if self.timezone != training.timezone else set()
         rest = sorted({f.name for f in fields(self)} - skipped)
@@ -299,13 +326,13 @@ class ScoringProtocol:
         if other and same_readings:
             here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (self, training))
             problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-            yield False, Message(run, problem)
+            yield False, Message("protocol.other-value", run, problem)
         if differ := other_missing(self.missing, training.missing):
             rules = training.missing
             rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
             codes = "none" if rule is None else f"{rule:g}"
             remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
-            yield same_missing, Message(path, f"{differ} of {run}", remedy)
+            yield same_missing, Message("protocol.differs", path, f"{differ} of {run}", remedy)
 
     @property
     def clock(self) -> Clock:

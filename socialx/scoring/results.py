@@ -53,7 +53,9 @@ class ModelScores:
         """
         if target is not None and target not in self.targets:
             names = ", ".join(self.targets)
-            raise SettingsError(Argument("target", target), "not a target of the model", f"choose {names}")
+            raise SettingsError(
+                "scores.no-target", Argument("target", target), "not a target of the model", f"choose {names}"
+            )
         scores = self.targets[target or next(iter(self.targets))]
         minutes = (self.step_minutes * step for step in range(1, len(scores.by_step) + 1))
         return dict(zip((*minutes, None), (*scores.by_step, scores.overall), strict=True))
@@ -63,7 +65,9 @@ class ModelScores:
         by_minutes = self.by_minutes(target)
         if minutes not in by_minutes:
             steps = ", ".join(map(str, list(by_minutes)[:-1]))
-            raise SettingsError(Argument("minutes", minutes), "no step of the horizon", f"choose {steps}")
+            raise SettingsError(
+                "scores.no-step", Argument("minutes", minutes), "no step of the horizon", f"choose {steps}"
+            )
         return by_minutes[minutes]
 
     def overall(self, target: str | None = None) -> Scores:
@@ -227,7 +231,9 @@ def parse_limits(text: str) -> list[Limit]:
         match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", split)
         if not match:
             remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
-            raise SettingsError(Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy)
+            raise SettingsError(
+                "scores.limit-form", Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy
+            )
         limits.append(Limit(int(match[1]) if match[1] else None, float(match[2])))
     return limits
 
@@ -246,10 +252,16 @@ def exceeded_limits(scores: Evaluation, limits: Sequence[Limit]) -> list[Message
             except SettingsError as error:
                 (message,) = error.messages
                 raise SettingsError(
-                    Argument(LIMITS, f"{minutes}min={most:g}"), message.problem, message.remedy
+                    "scores.limit", Argument(LIMITS, f"{minutes}min={most:g}"), message.problem, message.remedy
                 ) from None
             if not mae <= most:
-                lines.append(Message(name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}"))
+                lines.append(
+                    Message(
+                        "scores.above-limit",
+                        name,
+                        f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}",
+                    )
+                )
     return lines
 
 

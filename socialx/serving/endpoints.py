@@ -260,7 +260,9 @@ class Service:
         issue = await asyncio.to_thread(read_issue, experiment, kind, body)
         values = await self.worker.ask(issue.batch)
         if not np.isfinite(values).all():
-            raise SocialxError("readings", "the forecast of such large numbers overflows", "send plain numbers")
+            raise SocialxError(
+                "serve.overflow", "readings", "the forecast of such large numbers overflows", "send plain numbers"
+            )
         return await asyncio.to_thread(lambda: to_json(issue.forecast(self.run, values, self.band).as_dict()))
 
 

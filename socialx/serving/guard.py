@@ -45,10 +45,12 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
         token = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SettingsError(where, f"the token is unreadable ({reason})", "name a file with a token") from None
+        raise SettingsError(
+            "serve.token-unreadable", where, f"the token is unreadable ({reason})", "name a file with a token"
+        ) from None
     if token is not None and not TOKEN.fullmatch(token.strip()):
         reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
-        raise SettingsError(where, reason, "openssl rand -hex 32 > FILE")
+        raise SettingsError("serve.token", where, reason, "openssl rand -hex 32 > FILE")
     return None if token is None else token.strip()
 
 
@@ -57,7 +59,7 @@ def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             remedy = f"write for example {Argument('allow_origin', 'https://dashboard.example')}"
-            raise SettingsError("", f"{Argument('allow_origin', origin)} is not a web origin", remedy)
+            raise SettingsError("serve.origin", "", f"{Argument('allow_origin', origin)} is not a web origin", remedy)
     return tuple(origins)
 
 
@@ -67,7 +69,10 @@ def read_tiles(tiles: str) -> str:
     if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
         example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
         raise SettingsError(
-            "", f"{Argument('tiles', tiles)} is not an address of map tiles", f"write for example {example}"
+            "serve.tiles",
+            "",
+            f"{Argument('tiles', tiles)} is not an address of map tiles",
+            f"write for example {example}",
         )
     return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 

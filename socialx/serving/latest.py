@@ -87,7 +87,7 @@ class Latest:
             pairs["local_zone"] = store.clock.name, first.clock.name
             if differ := [f"{name} {new}, not {old}" for name, (new, old) in pairs.items() if new != old]:
                 changed = f"the file is of another kind than at the start ({'; '.join(differ)})"
-                raise SocialxError(store.path, changed, "start the server again")
+                raise SocialxError("serve.other-file", store.path, changed, "start the server again")
             if store.timezone != first.timezone:  # append met an hour that comes twice: the file is in UTC now
                 self._due.clear()
         calendar = replace(data.calendar, zone=store.local_clock())

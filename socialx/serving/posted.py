@@ -57,11 +57,11 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     data = experiment.data
     if len(data.stores) > 1:
         features = f"the run reads {', '.join(data.stores)}, and a request holds readings of a single feature"
-        raise SocialxError("readings", features, "ask for /forecast/latest")
+        raise SocialxError("posted.features", "readings", features, "ask for /forecast/latest")
     ids, most = data.store.sensors.ids, max(data.lookback, DAY_MINUTES // data.store.step_minutes)
     if body.count(b",") > (most + 1) * (len(ids) + 1) + sum(vdid.count(",") for vdid in ids):
         longer = f"the body has more values than {most} rows of {len(ids)} sensors"
-        raise SocialxError("body", longer, f"send the last {data.lookback} rows")
+        raise SocialxError("posted.too-long", "body", longer, f"send the last {data.lookback} rows")
     content = _from_csv(body, most) if kind == CSV else _from_json(body)
     times, rows = _shape(experiment, content, most)
     strict = kind == JSON  # the numbers of a table are texts
@@ -81,7 +81,7 @@ def read_issue(experiment: Experiment, kind: str, body: bytes) -> Issue:
     context = ContextReader(source, data.lookback, data.horizon, (0,), (0,), rolling=of_file.rolling)
     if not context.read(np.arange(len(seconds) - data.lookback, len(seconds)))[1].any():
         empty = f"all sensors lack a reading in the last {data.lookback} rows"
-        raise SocialxError("readings", empty, "send at least one reading")
+        raise SocialxError("posted.all-missing", "readings", empty, "send at least one reading")
     return Issue.ending_at(experiment, context, seconds[-1:])
 
 
@@ -91,20 +91,28 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
         keys = sample(list(content)) if isinstance(content, dict) else type(content).__name__
-        raise SocialxError("body", "the object must have times and readings", "see /openapi.json", sample=[keys])
+        raise SocialxError(
+            "posted.keys", "body", "the object must have times and readings", "see /openapi.json", sample=[keys]
+        )
     times, readings = (content[part] for part in parts)
     if not isinstance(times, list) or not isinstance(readings, dict):
-        raise SocialxError("body", "times must be a list, and readings an object with lists", "see /openapi.json")
+        raise SocialxError(
+            "posted.types", "body", "times must be a list, and readings an object with lists", "see /openapi.json"
+        )
     if not lookback <= len(times) <= most:
-        raise SocialxError("times", f"the body has {len(times)} rows", f"send the last {lookback}, or up to {most}")
+        raise SocialxError(
+            "posted.rows", "times", f"the body has {len(times)} rows", f"send the last {lookback}, or up to {most}"
+        )
     if lost := [vdid for vdid in readings if vdid not in ids]:
         unknown = f"the run lacks {len(lost)} of {len(readings)} sensors"
         helps = f"send sensors of the run, such as {sample(experiment.data.store.sensors.ids)}"
-        raise SocialxError("readings", unknown, helps, sample=[sample(lost, 10)])
+        raise SocialxError("posted.foreign", "readings", unknown, helps, sample=[sample(lost, 10)])
     lengths = {vdid: len(row) if isinstance(row, list) else "no list" for vdid, row in readings.items()}
     if odd := [f"{vdid} has {length}" for vdid, length in lengths.items() if length != len(times)]:
         unequal = f"{len(odd)} sensors lack a number or null for each of the {len(times)} times"
-        raise SocialxError("readings", unequal, "send as many as there are times", sample=[sample(odd)])
+        raise SocialxError(
+            "posted.lengths", "readings", unequal, "send as many as there are times", sample=[sample(odd)]
+        )
     return times, readings
 
 
@@ -114,7 +122,7 @@ def _validate(kind: TypeAdapter[Any], values: list[Any], strict: bool, where: st
         return kind.validate_python(values, strict=strict)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise SocialxError(f"{where}.{first['loc'][0]}", first["msg"], "see /openapi.json") from None
+        raise SocialxError("posted.form", f"{where}.{first['loc'][0]}", first["msg"], "see /openapi.json") from None
 
 
 def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
@@ -136,7 +144,7 @@ def _seconds(store: Store, times: Sequence[str]) -> np.ndarray:
         uneven = f"{len(odd)} steps differ from {store.step_minutes} minutes"
         pair = " -> ".join(shortened(time, ITEM) for time in times[odd[0] : odd[0] + 2])
         helps = "send every row once, in order, with null where nothing was read"
-        raise SocialxError("times", uneven, helps, sample=[pair])
+        raise SocialxError("posted.step", "times", uneven, helps, sample=[pair])
     if zone is None or stored is None:
         return utc
     seconds = utc + shifts(stored, utc)
@@ -150,7 +158,7 @@ def _from_json(body: bytes) -> Any:
         return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise SocialxError(
-            "body", f"the text is not JSON ({shortened(str(error), ITEM)})", "see /openapi.json"
+            "posted.json", "body", f"the text is not JSON ({shortened(str(error), ITEM)})", "see /openapi.json"
         ) from None
 
 
@@ -159,7 +167,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        raise SocialxError("body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated)
+        raise SocialxError(
+            "posted.key-twice", "body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated
+        )
     return made
 
 
@@ -173,16 +183,22 @@ def _from_csv(body: bytes, most: int) -> dict[str, Any]:
         lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
         header, rows = next(lines), list(islice(filter(None, lines), most + 1))
     except UnicodeDecodeError:
-        raise SocialxError("body", "the text is not UTF-8", "send CSV text") from None
+        raise SocialxError("posted.text", "body", "the text is not UTF-8", "send CSV text") from None
     except (csv.Error, StopIteration) as error:
         reason = "the header is missing" if isinstance(error, StopIteration) else error
-        raise SocialxError("body", f"the text is not CSV ({reason})", "send a header and a row per time") from None
+        raise SocialxError(
+            "posted.csv", "body", f"the text is not CSV ({reason})", "send a header and a row per time"
+        ) from None
     if repeated := [vdid for vdid, count in Counter(header[1:]).items() if count > 1]:
-        raise SocialxError("header", "sensors appear twice", "send each once", sample=repeated)
+        raise SocialxError("posted.sensor-twice", "header", "sensors appear twice", "send each once", sample=repeated)
     if odd := [f"row {number}" for number, row in enumerate(rows, 2) if len(row) != len(header)]:
-        raise SocialxError("body", f"{len(odd)} rows differ from {len(header)} cells", "repair these rows", sample=odd)
+        raise SocialxError(
+            "posted.cells", "body", f"{len(odd)} rows differ from {len(header)} cells", "repair these rows", sample=odd
+        )
     if odd := [cell for row in rows for cell in row if "_" in cell]:  # Python would read 1_0 as 10
-        raise SocialxError("body", f"{len(odd)} cells are not numbers", "write plain numbers", sample=odd)
+        raise SocialxError(
+            "posted.no-numbers", "body", f"{len(odd)} cells are not numbers", "write plain numbers", sample=odd
+        )
     # The empty cell, and what pandas writes for no number, are missing readings.
     cells = ([None if cell.strip().lower() in ("", "nan") else cell for cell in row[1:]] for row in rows)
     columns = zip(*cells, strict=True)

@@ -66,10 +66,12 @@ def serve(
         from socialx.serving.guard import read_origins, read_tiles, read_token
     except ImportError as error:
         missing = f"serving needs the packages of the extra serve ({error.name} is missing)"
-        raise SocialxError("serve", missing, "pip install 'socialx[serve]'") from None
+        raise SocialxError("serve.package", "serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
-            raise SettingsError("", f"{Argument(name, value)} is out of range", f"choose at least {least}")
+            raise SettingsError(
+                "serve.range", "", f"{Argument(name, value)} is out of range", f"choose at least {least}"
+            )
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
@@ -78,7 +80,9 @@ def serve(
             layers = ConfigLayers.from_call(settings, {**sections, "data": data})
             named = layers.argument("data.path")
             if follow and not named:
-                raise SettingsError("", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}")
+                raise SettingsError(
+                    "serve.follow", "", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}"
+                )
             served = Served(path, layers, follow, interval, queue, progress)
             service = served.make(path)
             service.token, service.origins, service.tiles = token, origins, streets
@@ -88,7 +92,7 @@ def serve(
             if not named:
                 shown = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"
-                note(Message("", shown, newer))
+                note(Message("serve.shows-old-file", "", shown, newer))
             _tell(listener, path, service.latest is not None, token is not None)
         config = uvicorn.Config(
             make_app(service),
@@ -159,7 +163,7 @@ class Served:
             try:
                 with subscribe(self.progress):
                     service = self.make(run.path.resolve())
-                    note(Message(self.folder, f"{service.run} makes the forecasts now"))
+                    note(Message("serve.swapped", self.folder, f"{service.run} makes the forecasts now"))
                     return service
             except SocialxError as error:
                 self.refused = {files: error}
@@ -175,7 +179,9 @@ class Served:
         if bool(new.data.train_climatology_days) != bool(old.data.train_climatology_days):
             differ.append("climatology")
         if differ:
-            raise SocialxError(self.folder, f"the run has another {' and '.join(differ)}", "start the server again")
+            raise SocialxError(
+                "serve.other-run", self.folder, f"the run has another {' and '.join(differ)}", "start the server again"
+            )
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -186,9 +192,13 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         helps = f"choose another with {Argument('host')} or {Argument('port')}"
-        raise SettingsError(f"{host} port {port}", f"the address is unusable ({reason})", helps) from None
+        raise SettingsError(
+            "serve.address", f"{host} port {port}", f"the address is unusable ({reason})", helps
+        ) from None
     except OverflowError:
-        raise SettingsError("", f"{Argument('port', port)} is out of range", "choose 0 to 65535") from None
+        raise SettingsError(
+            "serve.port", "", f"{Argument('port', port)} is out of range", "choose 0 to 65535"
+        ) from None
 
 
 def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
@@ -196,8 +206,8 @@ def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None
     host, port = listener.getsockname()[:2]
     if not token and not ip_address(host).is_loopback:
         everybody = "everybody who reaches the address can ask"
-        note(Message(host, everybody, f"set a token with {Argument('token_file', 'FILE')}"))
+        note(Message("serve.everybody", host, everybody, f"set a token with {Argument('token_file', 'FILE')}"))
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     header = '-H "Authorization: Bearer $SOCIALX_TOKEN" ' if token else ""
     path = "forecast/latest" if latest else "sensors"
-    note(Message("", f"{run} is served at {address}/", f"curl {header}{address}/{path}"))
+    note(Message("serve.ready", "", f"{run} is served at {address}/", f"curl {header}{address}/{path}"))

@@ -56,7 +56,7 @@ def takes_new_sensors(settings: Settings) -> bool:
 def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
     """Raise SettingsError for settings that exclude each other; finer: model steps in a step of the file."""
     for problem, remedy in _conflicts(settings, finer):
-        raise SettingsError("", problem, remedy)
+        raise SettingsError("settings.conflict", "", problem, remedy)
 
 
 def _conflicts(settings: Settings, finer: int) -> Iterator[tuple[str, str]]:

@@ -32,17 +32,22 @@ def read_tree(path: Path, content: str) -> dict[str, Any]:
     try:
         text = read_text(path, FILE_BYTES)
     except UnicodeDecodeError:
-        raise SettingsError(path, "the file is not text", advice) from None
+        raise SettingsError("settings.no-text", path, "the file is not text", advice) from None
     except (OSError, ValueError) as error:
         raise SettingsError(
-            path, f"the file cannot be read ({getattr(error, 'strerror', None) or error})", advice
+            "settings.unreadable",
+            path,
+            f"the file cannot be read ({getattr(error, 'strerror', None) or error})",
+            advice,
         ) from None
     try:
         return tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise SettingsError(path, f"the file is not TOML ({str(error)[:200]})") from None
+        raise SettingsError("settings.toml", path, f"the file is not TOML ({str(error)[:200]})") from None
     except RecursionError:
-        raise SettingsError(path, "the blocks are nested too deeply", "use two levels: section and setting") from None
+        raise SettingsError(
+            "settings.deep", path, "the blocks are nested too deeply", "use two levels: section and setting"
+        ) from None
 
 
 @lru_cache(maxsize=8)  # a command may read a run's settings several times
@@ -55,7 +60,12 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
                 line = self.peek_event().start_mark.line + 1
-                raise SettingsError(path, f"line {line} repeats another part by an alias (*)", "write the values there")
+                raise SettingsError(
+                    "settings.alias",
+                    path,
+                    f"line {line} repeats another part by an alias (*)",
+                    "write the values there",
+                )
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -64,20 +74,30 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
                 name = str(self.construct_object(key, deep=True))
                 if name in names:
                     line = node.start_mark.line + 1
-                    raise SettingsError(path, f"{name} is set twice in the block from line {line}", "keep one")
+                    raise SettingsError(
+                        "settings.twice", path, f"{name} is set twice in the block from line {line}", "keep one"
+                    )
                 names.add(name)
             return super().construct_mapping(node, deep)
 
     try:
         tree = yaml.load(text, Loader=Strict)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(path, f"the file is not YAML ({' '.join(str(error).split())[:200]})") from None
+        raise SettingsError(
+            "settings.yaml", path, f"the file is not YAML ({' '.join(str(error).split())[:200]})"
+        ) from None
     except (ValueError, OverflowError) as error:  # an impossible date or number
-        raise SettingsError(path, f"the file is not YAML ({type(error).__name__}: {str(error)[:100]})") from None
+        raise SettingsError(
+            "settings.yaml", path, f"the file is not YAML ({type(error).__name__}: {str(error)[:100]})"
+        ) from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise SettingsError(path, f"the file must hold sections (data, model, trainer, ...), not {type(tree).__name__}")
+        raise SettingsError(
+            "settings.sections",
+            path,
+            f"the file must hold sections (data, model, trainer, ...), not {type(tree).__name__}",
+        )
     return tree
 
 

@@ -71,9 +71,16 @@ class CustomModel(Model):
             model_class = super().load()
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
-            raise SettingsError("", f"model.kind {self.name} cannot be imported ({error})", remedy) from None
+            raise SettingsError(
+                "model.import", "", f"model.kind {self.name} cannot be imported ({error})", remedy
+            ) from None
         if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-            raise SettingsError("", f"model.kind {self.name} must be a subclass of torch.nn.Module", "name a subclass")
+            raise SettingsError(
+                "model.no-module",
+                "",
+                f"model.kind {self.name} must be a subclass of torch.nn.Module",
+                "name a subclass",
+            )
         return model_class
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
@@ -83,7 +90,9 @@ class CustomModel(Model):
         required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
         if foreign := [name for name in required if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
-            raise SettingsError("", problem, f"give the argument a default, or use {', '.join(settings)}")
+            raise SettingsError(
+                "model.arguments", "", problem, f"give the argument a default, or use {', '.join(settings)}"
+            )
         return [item.name for item in taken if item.name in settings]
 
 

@@ -108,7 +108,9 @@ class Config:
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
         if kind not in MODELS and not self.set_by_call("model.kind"):
             remedy = f"add {Argument('model.kind', kind)} to run this code"
-            raise SettingsError(f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
+            raise SettingsError(
+                "model.unnamed", f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy
+            )
 
     def note_preset(self, preset: str | None) -> None:
         """Show the user the values that a preset, if any, sets, leaving out overridden settings."""
@@ -118,13 +120,13 @@ class Config:
         arguments = [
             Argument(key, command_text(value) if isinstance(value, tuple) else value) for key, value in values.items()
         ]
-        note(Message("", f"preset {preset} sets {' '.join(map(str, arguments))}"))
+        note(Message("settings.preset-sets", "", f"preset {preset} sets {' '.join(map(str, arguments))}"))
 
     def note_unread(self) -> None:
         """Show the user which flags or arguments in this call have no effect on the model."""
         ineffective = idle_settings(self.settings)
         if idle := [str(Argument(key)) for key in KEYS if key in ineffective and self.set_by_call(key)]:
-            note(Message("", f"these settings have no effect on this model: {', '.join(idle)}"))
+            note(Message("settings.unread", "", f"these settings have no effect on this model: {', '.join(idle)}"))
 
     def set_by_call(self, key: str) -> bool:
         """Return whether a flag or argument in this call set the value for a dotted key."""
@@ -171,7 +173,7 @@ class ConfigLayers:
             key, equals, value = text.partition("=")
             if not equals:
                 remedy = f"write section.key=value, for example {SET} trainer.max_epochs=5"
-                raise SettingsError("", f"{SET} {text} lacks a value", remedy)
+                raise SettingsError("settings.no-value", "", f"{SET} {text} lacks a value", remedy)
             values[key.strip()] = Value(value, SET)
         values |= {key: Value(value, flag_name(key)) for key, value in (flags or {}).items()}
         local = _with_origin(read_settings(here), str(here)) if here else {}
@@ -196,9 +198,11 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                raise SettingsError("", f"{name} is an unknown argument", _suggest(name))
+                raise SettingsError("call.unknown-argument", "", f"{name} is an unknown argument", _suggest(name))
             elif not isinstance(value, Mapping):
-                raise SettingsError("", f"{name} must be a dict of settings, not {value!r}", f"write {name}={{...}}")
+                raise SettingsError(
+                    "settings.no-dict", "", f"{name} must be a dict of settings, not {value!r}", f"write {name}={{...}}"
+                )
             else:
                 values |= {f"{key}.{field_name}": inner for field_name, inner in value.items()}
         if "data.path" in values:
@@ -235,7 +239,9 @@ class ConfigLayers:
     def merge(self) -> Config:
         """Merge and validate all layers, custom models included. Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
-            raise SettingsError("", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}")
+            raise SettingsError(
+                "settings.preset", "", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}"
+            )
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
         return _validate({**self.start, **sized, **self.here, **self.values})
 
@@ -251,7 +257,9 @@ class ConfigLayers:
         _refuse_edits(saved, trained_settings, trained or {})
         if trained_settings.model.kind not in MODELS:
             reason = f"the model {trained_settings.model.kind} is code from outside socialx"
-            raise SettingsError(saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model")
+            raise SettingsError(
+                "settings.start-unnamed", saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model"
+            )
         fixed = invariants(trained_settings)
         start = {key: value for key, value in fixed.items() if key.startswith(("model.", "pooling."))}
         del start["model.zero_shot"]
@@ -264,6 +272,7 @@ class ConfigLayers:
         if other := [key for key in other if key not in ineffective]:
             raise SettingsError.together(
                 Message(
+                    "settings.start-differs",
                     f"{key} ({loaded.origin[key]})",
                     f"the weights of {saved.parent} need {old[key]}, got {new[key]}",
                     f"give {Argument(key)} that value, or drop {Argument('trainer.init_from')}",
@@ -295,6 +304,7 @@ class ConfigLayers:
         if refused := [key for key in KEYS if key in by_hand and key not in free and new[key] != old[key]]:
             raise SettingsError.together(
                 Message(
+                    "settings.run-differs",
                     f"{key} ({merged.origin[key]})",
                     f"{saved.parent} was trained with {old[key]}, got {new[key]}",
                     "drop the setting, or train another run",
@@ -329,6 +339,7 @@ def _refuse_edits(saved: Path, settings: Settings, trained: Mapping[str, Any]) -
 
     raise SettingsError.together(
         Message(
+            "settings.edited",
             f"{key} ({saved})",
             f"{saved.parent} was trained with {short(trained[key])}, and the file says {short(current[key])}",
             f"write {short(lines[key])!r} there again, or train another run with {Command('train', settings=saved)}",
@@ -341,7 +352,7 @@ def settings_here() -> Path | None:
     """Return the settings file in the current folder, or ``None``. Raises SettingsError for two files."""
     files = [path for path in HERE if path.is_file()]
     if len(files) > 1:
-        raise SettingsError(files[1], f"{files[0]} is in this folder, too", "keep one of them")
+        raise SettingsError("settings.file-here", files[1], f"{files[0]} is in this folder, too", "keep one of them")
     return files[0] if files else None
 
 
@@ -380,6 +391,7 @@ def _validate(values: Values) -> Config:
         wrong = [(".".join(map(str, item["loc"][:2])), item["msg"]) for item in error.errors()]
         raise SettingsError.together(
             Message(
+                "settings.invalid",
                 f"{key} ({values[key].origin})",
                 f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
                 GONE.get(f"{key}={values[key].value}", ""),
@@ -392,8 +404,12 @@ def _validate(values: Values) -> Config:
 def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
-        return Message(where, f"{key} is a section with {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}")
-    return Message(where, "the setting is unknown", _suggest(key) or LIST)
+        return Message(
+            "settings.section",
+            where,
+            f"{key} is a section with {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}",
+        )
+    return Message("settings.unknown", where, "the setting is unknown", _suggest(key) or LIST)
 
 
 def _suggest(key: str) -> str:

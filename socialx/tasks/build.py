@@ -73,7 +73,7 @@ def build(
     if data is None:
         if settings.data.path is None:
             remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("", "a data file is needed", remedy)
+            raise SettingsError("data.none", "", "a data file is needed", remedy)
         data = open_dataset(
             settings.data.path,
             targets=settings.data.targets,
@@ -123,7 +123,9 @@ def build(
         model = model_class(network, **arguments)
     except ValueError as error:  # a combination of sizes that cannot be built
         sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
-        raise SettingsError("", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}") from None
+        raise SettingsError(
+            "model.sizes", "", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}"
+        ) from None
     if isinstance(kind, CustomModel):
         model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
@@ -163,7 +165,7 @@ def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[B
     if not isinstance(forecast, Tensor) or forecast.shape != wanted:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
         remedy = "return windows x horizon x sensors x targets"
-        raise SocialxError("", f"the forward of {name} returns {returned}, not {wanted}", remedy)
+        raise SocialxError("model.shape", "", f"the forward of {name} returns {returned}, not {wanted}", remedy)
 
 
 def make_loading(settings: Settings) -> Loading:

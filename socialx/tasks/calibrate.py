@@ -38,13 +38,20 @@ def calibrate(
         folder = find_run_folder(path)
         if folder.path.parent == TRAINED:
             train = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
-            raise SocialxError(path, "the run comes with socialx and is read-only", f"train your own: {train}")
+            raise SocialxError(
+                "calibrate.shipped", path, "the run comes with socialx and is read-only", f"train your own: {train}"
+            )
         with lock_run(folder):  # training is locked out
             opened = open_forecasting(path, ConfigLayers.from_call(settings, {**sections, "data": data}))
             experiment, of_run = opened.experiment, opened.run.protocol
             if experiment.protocol.step_minutes != of_run.step_minutes:
                 steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.step_minutes}"
-                raise SocialxError(experiment.data.store.path, f"the file has {steps}", "name a file of that step")
+                raise SocialxError(
+                    "calibrate.other-step",
+                    experiment.data.store.path,
+                    f"the file has {steps}",
+                    "name a file of that step",
+                )
             dataset, size, precision = experiment.data, experiment.settings.loader.batch_size, experiment.precision
             with when_memory_runs_out(experiment):
                 intervals = fit_intervals(

@@ -108,7 +108,7 @@ def compare(
                 gains.append(gain.gain)
                 ours += blocks[0]
                 others += blocks[1]
-                note(Message("", f"round {number} of {ROUNDS}: the others are {gain.speed}"))
+                note(Message("compare.round", "", f"round {number} of {ROUNDS}: the others are {gain.speed}"))
         mine, theirs = flat(effective), flat(there)
         changes = {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
         sides = Side.from_blocks(ours), Side.from_blocks(others)
@@ -158,10 +158,12 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
             line = answers.readline()
             if not line:
                 reason = f"the process ended with {process.wait()}"
-                raise SocialxError(name, reason, "run the same settings with train, which shows the error")
+                raise SocialxError(
+                    "compare.ended", name, reason, "run the same settings with train, which shows the error"
+                )
             answer: Block = json.loads(line)
             if "error" in answer:
-                raise SocialxError(name, answer["error"])
+                raise SocialxError("compare.child", name, answer["error"])
             return answer
 
         try:

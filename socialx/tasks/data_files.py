@@ -97,7 +97,7 @@ def convert(
     """
     if is_frame(data) and output is None and not dry_run:
         problem = "converting a frame needs an output"
-        raise SettingsError("", problem, f"add {Argument('output', 'FILE.h5')}")
+        raise SettingsError("convert.no-output", "", problem, f"add {Argument('output', 'FILE.h5')}")
     with subscribe(progress):
         request = as_request("convert", data, options)
         if dry_run:
@@ -115,12 +115,17 @@ def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptio
     given, query = dict(options), options.get("query")
     if any(map(is_url, sources)):
         if len(sources) > 1:
-            raise SettingsError("", "a database cannot be combined with other files", "name the database alone")
+            raise SettingsError(
+                "convert.database-and-files",
+                "",
+                "a database cannot be combined with other files",
+                "name the database alone",
+            )
         shown, frame = query_table(sources[0], query)
         name, label = Path(shown).stem or "database", f"{shown} ({shortened(' '.join(str(query).split()), QUERY)})"
     elif query is not None:
         remedy = "name a database, for example sqlite:///roads.db, or drop the query"
-        raise SettingsError("", f"{Argument('query')} needs a database", remedy)
+        raise SettingsError("convert.query-without-database", "", f"{Argument('query')} needs a database", remedy)
     elif is_frame(data):
         (frame, formed), name, label = as_rows(data, bool(given.get("first_time"))), "frame", FRAME
         columns = any(given.get(said) for said in ("sensor_column", "channel", "table"))
@@ -145,7 +150,9 @@ def _convert(
     if request.frame is None and (named is None or output is not None):
         refuse_socialx_file(request.head)
     if output is None and named is not None:
-        raise SettingsError("", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}")
+        raise SettingsError(
+            "convert.no-output", "", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}"
+        )
     recognised = recognise_kind(request) if named is None else FileKind(kind, "named", None)
     if output is None:
         following: tuple[Command, ...] = (command(request, FORMATS[recognised.name], options),)
@@ -155,9 +162,16 @@ def _convert(
     check_outputs((target, None), others=(*inputs, request.meta_csv, request.ids), overwrite=overwrite)
     if target.suffix.lower() not in HDF5_SUFFIXES:
         problem = f"{Argument('output', target)} names an HDF5 file, which cannot end in {target.suffix!r}"
-        raise SettingsError("", problem, f"name it {target.with_suffix('.h5')}")
+        raise SettingsError("convert.output-suffix", "", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite)
-    untold, problems = [Message(target, "the file is too large for convert to check", Command("inspect", target))], None
+    untold, problems = (
+        [
+            Message(
+                "convert.unchecked", target, "the file is too large for convert to check", Command("inspect", target)
+            )
+        ],
+        None,
+    )
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.examine(open_store(target, sensors=readings.sensors))
         failing = checks.VALIDATE_CHECKS if validate else ()
@@ -173,7 +187,7 @@ def _convert(
     middle = centre(readings.sensors.latitude, readings.sensors.longitude)
     if middle and request.timezone != readings.timezone:  # the file is in UTC, which the checks skip
         far = checks.zone_mismatch(middle, request.timezone, summary.first_timestamp, str(target))
-        untold += [Message(target, far)] if far else []
+        untold += [Message("convert.other-zone", target, far)] if far else []
     for message in untold:
         note(message)
     name, every = readings.dataset_name, (*notes, *untold)
@@ -188,7 +202,7 @@ def write_file(
         recognised = recognise_kind(request)
         note(f"{request.where}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
-    notes = [text if isinstance(text, Message) else Message("", text) for text in readings.notes]
+    notes = [text if isinstance(text, Message) else Message("convert.note", "", text) for text in readings.notes]
     for text in readings.notes:
         note(text)
     summary = writer.create(target, readings, overwrite=overwrite)
@@ -196,7 +210,7 @@ def write_file(
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
         remedy = f"add {Argument('missing', codes)} if zeros stand for missing values"
         zeros = counted(summary.zeros, "zero counts as a reading", "zeros count as readings")
-        notes.append(Message(target, zeros, remedy))
+        notes.append(Message("convert.zeros", target, zeros, remedy))
         note(notes[-1])
     return readings, summary, notes
 
@@ -354,7 +368,9 @@ def inspect(
         kind = recognise_kind(ConvertOptions(path))
         if kind.next is not None:
             if names or plot or geojson:
-                raise SocialxError(path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next)
+                raise SocialxError(
+                    "inspect.no-report", path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next
+                )
             return Inspection(path, kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
         opened = open_store(path)
@@ -365,12 +381,14 @@ def inspect(
         if where is not None and geojson is not None:
             missing, mean = report.sensor_missing_share, report.sensor_mean
             write_features(Path(geojson), point_features(where, report.unit, missing_share=missing, mean=mean))
-            note(Message("", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
+            note(
+                Message("inspect.geojson", "", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}")
+            )
         if plot is not None:
             from socialx.inspection.tables import plot_report
 
             plot_report(opened, report, Path(plot))
-            note(Message("", f"drew {plot}"))
+            note(Message("inspect.picture", "", f"drew {plot}"))
         problems, remarks = checks.problems(report), checks.remarks(report)
         return Inspection(path, kind, report, tuple(problems), tuple(remarks))
 
@@ -394,6 +412,9 @@ def download(
     with subscribe(progress):
         paths = []
         for published, url in downloads.addresses(dataset, mirror):
-            note(Message(published.name, f"{url}{'' if mirror else ' (unverified address)'}"), mirror is not None)
+            note(
+                Message("download.started", published.name, f"{url}{'' if mirror else ' (unverified address)'}"),
+                mirror is not None,
+            )
             paths.append(downloads.fetch(published, url, Path(folder), overwrite=overwrite))
         return paths

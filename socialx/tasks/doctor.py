@@ -74,7 +74,7 @@ class DoctorLine:
     @property
     def message(self) -> Message:
         """The result as a message to a user."""
-        return Message(self.name, self.facts, self.remedy)
+        return Message(f"doctor.{self.name.replace(' ', '-')}", self.name, self.facts, self.remedy)
 
 
 @dataclass(frozen=True, repr=False)

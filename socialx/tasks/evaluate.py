@@ -178,23 +178,32 @@ def _check_arguments(
     if not runs and not baselines:
         file = Argument("data.path", "FILE.h5")
         options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
-        raise SettingsError("", "evaluate needs runs or baselines to score", options)
+        raise SettingsError("evaluate.nothing", "", "evaluate needs runs or baselines to score", options)
     if unknown := [name for name in by if name not in BY]:
-        raise SettingsError("", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}")
+        raise SettingsError(
+            "evaluate.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
+        )
     if compare and len(set(runs)) != 2:
-        raise SettingsError("", f"{Argument('compare', True)} needs two runs", "name two run folders")
+        raise SettingsError(
+            "evaluate.compare", "", f"{Argument('compare', True)} needs two runs", "name two run folders"
+        )
     if drift and not runs:
-        raise SettingsError("", f"{Argument('drift')} needs a trained run", "name a run folder")
+        raise SettingsError("evaluate.drift", "", f"{Argument('drift')} needs a trained run", "name a run folder")
     if save_forecasts is not None and len(runs) != 1:
         problem = f"{Argument('save_forecasts', save_forecasts)} needs exactly one run"
-        raise SettingsError("", problem, "name one run folder")
+        raise SettingsError("evaluate.one-run", "", problem, "name one run folder")
 
 
 def _forecast_files(names: Sequence[str], run_option: str | None) -> list[str]:
     """Return the names of forecast files.  Raises SettingsError where ``run_option`` needs a run among the names."""
     files = [name for name in names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
     if run_option and names and len(files) == len(names):
-        raise SettingsError("", f"{Argument(run_option)} needs a run, not only files of forecasts", "name a run folder")
+        raise SettingsError(
+            "evaluate.only-files",
+            "",
+            f"{Argument(run_option)} needs a run, not only files of forecasts",
+            "name a run folder",
+        )
     return files
 
 
@@ -203,7 +212,12 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     for run, facts in trained.items():
         if not facts.past_days:
             helps = f"train the run with {Argument('model.climatology', True)}"
-            raise SettingsError("", f"{Argument('climatology_days')} needs a climatology, which {run} lacks", helps)
+            raise SettingsError(
+                "evaluate.no-climatology",
+                "",
+                f"{Argument('climatology_days')} needs a climatology, which {run} lacks",
+                helps,
+            )
 
 
 def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:
@@ -214,7 +228,9 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
             wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"
-            raise SettingsError("", wrong, f"use for example {Argument('climatology_days', '0,7,all')}")
+            raise SettingsError(
+                "evaluate.days", "", wrong, f"use for example {Argument('climatology_days', '0,7,all')}"
+            )
     return [words[text] if text in words else PastDays((int(text),)) for text in dict.fromkeys(texts)]
 
 

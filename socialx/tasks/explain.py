@@ -74,10 +74,14 @@ def explain(
         explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and locations is not None:
             write_explanation(explanation, locations, Path(geojson))
-            note(Message("", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"))
+            note(
+                Message(
+                    "explain.geojson", "", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"
+                )
+            )
         if plot is not None:
             plot_explanation(explanation, Path(plot))
-            note(Message("", f"drew {plot}"))
+            note(Message("explain.picture", "", f"drew {plot}"))
         return explanation
 
 

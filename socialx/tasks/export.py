@@ -91,10 +91,14 @@ def export(
                 import_module(name)
             except ImportError:
                 install = "pip install 'socialx[onnx]', or write .pt2"
-                raise SocialxError(output, f"writing ONNX needs the package {name}", install) from None
+                raise SocialxError(
+                    "export.package", output, f"writing ONNX needs the package {name}", install
+                ) from None
         for key in sorted(FIXED):  # settings that an export ignores
             if key in layers.values and layers.values[key].origin in (flag_name(key), SET, ARGUMENT):
-                raise SettingsError("", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out")
+                raise SettingsError(
+                    "export.fixed", "", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out"
+                )
         with work("export", 3, "steps") as bar:
             opened = open_forecasting(path, layers.over(FIXED), split=False)
             experiment = replace(opened.experiment, model=opened.at_the_end)
@@ -136,13 +140,15 @@ def _choose_format(output: Path, format: str | None) -> str:
     """Return the requested format, or the format for the suffix."""
     if format is not None:
         if format not in FORMATS:
-            raise SettingsError("", f"{Argument('format', format)} is unknown", f"choose {', '.join(FORMATS)}")
+            raise SettingsError(
+                "export.format", "", f"{Argument('format', format)} is unknown", f"choose {', '.join(FORMATS)}"
+            )
         return format
     for name, suffix in FORMATS.items():
         if output.suffix.lower() == suffix:
             return name
     remedy = f"name it {', '.join(FORMATS.values())}, or add {Argument('format')}"
-    raise SettingsError(output, f"the suffix {output.suffix!r} belongs to no format", remedy)
+    raise SettingsError("export.suffix", output, f"the suffix {output.suffix!r} belongs to no format", remedy)
 
 
 def _describe_export(experiment: Experiment, trained: ScoringProtocol) -> dict[str, Any]:
@@ -173,7 +179,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
     tensors = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if kind == "onnx" and tensors > ONNX_BYTES:
         large = f"the tensors take {tensors / (1 << 30):.1f} GiB, and one ONNX file holds {ONNX_BYTES / (1 << 30):.1f}"
-        raise SocialxError(run, large, "export it as .pt2")
+        raise SocialxError("export.too-large", run, large, "export it as .pt2")
     try:
         with _silence_torch():
             program = trace_model(export_model(experiment))
@@ -183,7 +189,9 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
             raise
         reason = " ".join(str(error).split())[:160]
         remedy = "export the weights as .safetensors"
-        raise SocialxError(run, f"the model cannot be exported as {kind} ({reason})", remedy) from error
+        raise SocialxError(
+            "export.impossible", run, f"the model cannot be exported as {kind} ({reason})", remedy
+        ) from error
 
 
 def export_model(experiment: Experiment) -> ExportModel:

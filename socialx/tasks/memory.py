@@ -55,4 +55,9 @@ def make_memory_error(experiment: Experiment, remedies: Sequence[str], windows: 
     helps = [ways[name][1] for name in remedies if ways[name][0] and f"model.{name}" not in idle_settings(settings)]
     smaller = f"use a smaller {Argument('model.width')}, or fewer {Argument('model.blocks')}"
     problem = f"the device is out of memory with batches of {windows} windows x {sensors} sensors"
-    return SocialxError(experiment.precision.device, problem, f"add {', or '.join(helps)}" if helps else smaller)
+    return SocialxError(
+        "device.memory-in-batch",
+        experiment.precision.device,
+        problem,
+        f"add {', or '.join(helps)}" if helps else smaller,
+    )

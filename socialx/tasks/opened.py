@@ -74,7 +74,7 @@ class Opened:
                 flows = f"{pace.network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
                 problem = f"{name} in free flow is {flows}, here and in the training"
                 rescaled = f"so {counted(changed, 'sensor is', 'sensors are')} rescaled"
-                note(Message(self.experiment.data.store.path, f"{problem}, {rescaled}"))
+                note(Message("run.other-speeds", self.experiment.data.store.path, f"{problem}, {rescaled}"))
 
     def intervals(self, issued: int) -> tuple[Intervals, str]:
         """Return the prediction intervals for the file, and words for intervals from elsewhere.
@@ -118,7 +118,7 @@ class Opened:
             note(f"the intervals come from errors on {words}")
         elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
             those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
-            note(Message("", f"{those}, and have the intervals of all sensors", sample=unknown))
+            note(Message("run.intervals-of-all", "", f"{those}, and have the intervals of all sensors", sample=unknown))
         if isinstance(intervals, ConformalIntervals):
             intervals = intervals.for_sensors(sensors, torch.device("cpu"), targets)
         return Band(intervals, level)
@@ -171,7 +171,9 @@ def open_forecasting(
     try:
         check_state(experiment.model, state)
     except ValueError as error:
-        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "train again") from None
+        raise SocialxError(
+            "run.weights", run.path, f"the weights do not fit {run.settings} ({error})", "train again"
+        ) from None
     experiment.model.load_state_dict(state)
     finer = experiment.data.store.step_minutes // run.protocol.step_minutes if settings.model.zero_shot else 1
     model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model

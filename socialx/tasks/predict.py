@@ -97,7 +97,12 @@ def predict(
     described |= {"time_column": time_column, "sensor_column": sensor_column, "channel": channel}
     described |= {"table": table, "quantity": quantity}
     if at is not None and (start is not None or end is not None):
-        raise SettingsError("", f"{Argument('at')} cannot be combined with {Argument('start')}", "drop one of them")
+        raise SettingsError(
+            "predict.at-and-start",
+            "",
+            f"{Argument('at')} cannot be combined with {Argument('start')}",
+            "drop one of them",
+        )
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
         typed = ConfigLayers.from_call(settings, sections)
@@ -149,12 +154,17 @@ def _note_zero_shot(opened: Opened, issued: int) -> None:
     days = data.climatology_days(issued)
     few = f", and forecasts are better with {PAST_DAYS} or more" if days < PAST_DAYS else ""
     scored = "" if few else Command("evaluate", opened.run.named, data=data.store.path, baselines=True)
-    note(Message("", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored), detail=not few)
+    note(
+        Message(
+            "predict.zero-shot", "", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored
+        ),
+        detail=not few,
+    )
     if past is not None and (leaning := past.leaning(past.bases([issued])[0])) is not None:
         percent = round(100 * leaning.below_naive)
         against = f"{abs(percent)} % {'below' if percent >= 0 else 'above'} the naive forecast"
         last = f"on the last {counted(min(days, PAST_DAYS), 'day')} of this file before {past.day_text(issued)}"
-        note(Message("", f"{last} the error was {against}"))
+        note(Message("predict.lately", "", f"{last} the error was {against}"))
 
 
 def as_forecast(
@@ -217,31 +227,37 @@ def requested_times(
     last = int(store.seconds.max())
     if first > last + JITTER_S:
         rows = f"the file ends {(last - int(store.seconds.min())) // step_s + 1} steps after the first row"
-        raise SocialxError(store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file")
+        raise SocialxError(
+            "predict.short", store.path, f"{rows}, and one lookback is {context.lookback}", "use a longer file"
+        )
 
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else store.clock.seconds(time, argument)
         if second > last + JITTER_S:
-            raise SettingsError("", *_late_origin(experiment, argument, second, last))
+            raise SettingsError("predict.late", "", *_late_origin(experiment, argument, second, last))
         if second < first - JITTER_S:
             fewer = f"{store.path} has fewer than {context.lookback} rows, one lookback, until"
             earliest = f"use {Argument(argument, shown(first))} or a later time"
-            raise SettingsError("", f"{fewer} {Argument(argument, shown(second))}", earliest)
+            raise SettingsError("predict.before", "", f"{fewer} {Argument(argument, shown(second))}", earliest)
         return second
 
     if start is None and end is None:
         if every is not None:
             needed = f"add {Argument('start', 'TIME')}"
-            raise SettingsError("", f"{Argument('every')} needs {Argument('start')}", needed)
+            raise SettingsError(
+                "predict.every-without-start", "", f"{Argument('every')} needs {Argument('start')}", needed
+            )
         return np.array([within(at, "at", last)], np.int64)
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
         other = f"{Argument('every', every)} is not a multiple of the {context.step_minutes} minutes between two rows"
-        raise SettingsError("", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}")
+        raise SettingsError(
+            "predict.every", "", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}"
+        )
     begin, until = within(start, "start", first), within(end, "end", last)
     if until < begin:
         before = f"{Argument('end', shown(until))} is before the first origin, {shown(begin)}"
-        raise SettingsError("", before, "name a later time, or leave it out")
+        raise SettingsError("predict.end", "", before, "name a later time, or leave it out")
     return np.arange(begin, until + 1, interval, dtype=np.int64)
 
 
@@ -280,28 +296,41 @@ def find_origins(
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
         nearest_rows = " or ".join(str(Argument("at", shown(int(row)))) for row in (*before[-1:], *after[:1]))
         which = f"at {shown(wanted)} or any issue time after it" if argument == "start" else f"at {shown(wanted)}"
-        raise SettingsError("", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
+        raise SettingsError(
+            "predict.no-row", "", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest"
+        )
     if not has_row.all():
-        note(Message(store.path, f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"))
+        note(
+            Message(
+                "predict.rows-left-out",
+                store.path,
+                f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out",
+            )
+        )
     issued = times[has_row]
     age_s = age_seconds(store.timezone, int(issued[-1]))
     if argument is None and age_s > DAY_S:
-        note(Message(store.path, f"the last row is {duration(age_s)} old ({shown(int(issued[-1]))})"))
+        note(Message("predict.old", store.path, f"the last row is {duration(age_s)} old ({shown(int(issued[-1]))})"))
     lookback = np.unique(issued[:, None] + 60 * context.step_minutes * np.arange(1 - context.lookback, 1))
     rows = context.rows_at(lookback)
     if (rows < 0).any():
         gap = shown(int(lookback[rows < 0][0]))
         lacking = f"{(rows < 0).sum()} of {len(lookback)} rows of the lookback are not in the file (the first at {gap})"
-        note(Message(store.path, f"{lacking}, and count as missing readings"))
+        note(Message("predict.lacking", store.path, f"{lacking}, and count as missing readings"))
     span = (store.seconds >= lookback[0] - JITTER_S) & (store.seconds <= lookback[-1] + JITTER_S)
     if odd := int(span.sum()) - int((rows >= 0).sum()):
         unfit = f"{counted(odd, 'row is', 'rows are')} off the step of {store.step_minutes} minutes in the lookback"
-        note(Message(store.path, f"{unfit}, and left out"))
+        note(Message("predict.unfit", store.path, f"{unfit}, and left out"))
     if len(issued) == 1 and not context.read(rows)[1].any():
         until = shown(int(issued[0]))
         last = _last_observation(store, int(issued[0]))
         earlier = "" if last is None else f"use {Argument('at', shown(last))}, the last observation"
-        raise SocialxError(store.path, f"the {context.lookback} rows until {until} hold no observation", earlier)
+        raise SocialxError(
+            "predict.no-observation",
+            store.path,
+            f"the {context.lookback} rows until {until} hold no observation",
+            earlier,
+        )
     return issued
 
 

@@ -175,10 +175,12 @@ def load_scored_split(
     ``open_forecasting`` and ``read_forecasts`` do.
     """
     if split not in (*SPLITS, ALL):
-        raise SettingsError("", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
+        raise SettingsError(
+            "split.unknown", "", f"{Argument('split', split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}"
+        )
     if layers.argument("data.days") is not None and (start is not None or end is not None):
         both = f"{Argument('end' if start is None else 'start')} cannot be combined with {Argument('data.days')}"
-        raise SettingsError("", both, f"leave out {Argument('data.days')}")
+        raise SettingsError("split.with-days", "", both, f"leave out {Argument('data.days')}")
     opened: dict[str, Opened] = {}
     for name, run in {name: open_run(Path(name)) for name in runs}.items():
         first = next((one.experiment for one in opened.values()), None)
@@ -199,11 +201,20 @@ def load_scored_split(
         if not has_forecast.all():
             share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(Message(name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"))
+            note(
+                Message(
+                    "split.part", name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
+                )
+            )
         whole &= has_forecast
     if not whole.all():
         if not whole.any():
-            raise SocialxError(" and ".join(files), "the files have no window in common", "score the files one by one")
+            raise SocialxError(
+                "split.nothing-common",
+                " and ".join(files),
+                "the files have no window in common",
+                "score the files one by one",
+            )
         indices, recorded = indices[whole], {name: values[whole] for name, values in recorded.items()}
         begin, until = (experiment.data.store.seconds[rows] for rows in experiment.data.forecast_rows(split, indices))
         period = Period(as_text(int(begin.min())), as_text(int(until.max())), len(indices), tuple(files))
@@ -241,16 +252,20 @@ def refuse_incomplete(path: Path, data: Dataset, split: str, values: np.ndarray)
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        raise SocialxError(path, f"the file has no forecast in the {split} split ({span})", "add forecasts")
+        raise SocialxError(
+            "split.no-forecast", path, f"the file has no forecast in the {split} split ({span})", "add forecasts"
+        )
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
         problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(path, problem, "add forecasts, or score data without these sensors", sample=sensors)
+        raise SocialxError(
+            "split.sensors", path, problem, "add forecasts, or score data without these sensors", sample=sensors
+        )
     if steps:
         problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
-        raise SocialxError(path, problem, "add forecasts")
-    raise SocialxError(path, "all windows lack a forecast of some sensor or step", "add forecasts")
+        raise SocialxError("split.steps", path, problem, "add forecasts")
+    raise SocialxError("split.incomplete", path, "all windows lack a forecast of some sensor or step", "add forecasts")
 
 
 def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
@@ -263,7 +278,7 @@ def _note_days(experiment: Experiment, layers: ConfigLayers) -> None:
         every = math.ceil((int(whole.seconds.max() - whole.seconds.min()) + 60 * whole.step_minutes) / DAY_S)
         trained = f"as in training ({Argument('data.days', days)})"
         first = f"only the first {counted(days, 'day')} of {store.path} is scored, {trained}"
-        note(Message("", first, f"add {Argument('data.days', every)} to score all"))
+        note(Message("split.days", "", first, f"add {Argument('data.days', every)} to score all"))
 
 
 def _select_seen(run: str, trained: Trained, experiment: Experiment, split: str, indices: np.ndarray) -> Trained:
@@ -298,7 +313,11 @@ def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
     enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
     unseen = Command("", split=ALL, start=clock.text(last + step_s))
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
-    note(Message(data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy))
+    note(
+        Message(
+            "split.seen", data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy
+        )
+    )
 
 
 def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:
@@ -320,12 +339,14 @@ def select_windows(data: Dataset, split: str, start: Time | None, end: Time | No
         if not earliest - JITTER_S <= second <= latest + JITTER_S:
             rows = f"{data.store.path} has rows from {shown(earliest)} to {shown(latest)}, without"
             nearest = Argument(argument, shown(earliest if second < earliest else latest))
-            raise SettingsError("", f"{rows} {Argument(argument, shown(second))}", f"use {nearest}, the nearest")
+            raise SettingsError(
+                "split.period", "", f"{rows} {Argument(argument, shown(second))}", f"use {nearest}, the nearest"
+            )
         begin, until = (second, until) if argument == "start" else (begin, second)
     inside = np.flatnonzero((first >= begin) & (last <= until))
     if not len(inside):
         problem = f"the {split} split has no forecast within {shown(begin)} .. {shown(until)}"
         forecasts = f"choose times within {shown(int(first.min()))} .. {shown(int(last.max()))}"
         more = "" if split == ALL else f", or add {Argument('split', ALL)}"
-        raise SettingsError("", problem, forecasts + more)
+        raise SettingsError("split.empty-period", "", problem, forecasts + more)
     return inside, Period(as_text(begin), as_text(until), len(inside))

@@ -87,7 +87,7 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
     for run in several:
         if not isinstance(run, str | PathLike | Run):
             way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
-            raise SettingsError("", f"a run must be a folder or a Run, not {type(run).__name__}", way)
+            raise SettingsError("call.no-run", "", f"a run must be a folder or a Run, not {type(run).__name__}", way)
     return [str(run) for run in several]
 
 
@@ -131,7 +131,12 @@ def train(
             trainer = plan.experiment.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                raise SettingsError("", f"{Argument('trainer.run_dir', path)} is also a teacher", "name another folder")
+                raise SettingsError(
+                    "train.is-teacher",
+                    "",
+                    f"{Argument('trainer.run_dir', path)} is also a teacher",
+                    "name another folder",
+                )
         return carry_out(plan, path, group)
 
 
@@ -163,7 +168,9 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
     loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
     if start and run_dir and run_dir.resolve() == start.path.resolve():
-        raise SettingsError("", f"{Argument('trainer.run_dir', run_dir)} is also the start", "name another folder")
+        raise SettingsError(
+            "train.is-start", "", f"{Argument('trainer.run_dir', run_dir)} is also the start", "name another folder"
+        )
     begun = False
     if group.restarts:
         goes_on, begun = find_restarted_run(run_dir, group.job)
@@ -202,13 +209,18 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
     """Raise SettingsError for arguments that conflict with ``resume``."""
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
-        raise SettingsError("", both, "give one of them")
+        raise SettingsError("train.resume-and-overwrite", "", both, "give one of them")
     for argument, value, kept in (
         ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.argument("trainer.init_from"), "weights"),
     ):
         if value:
-            raise SettingsError("", f"{resume} keeps its {kept}, without {Argument(argument, value)}", "leave it out")
+            raise SettingsError(
+                "train.resume-keeps",
+                "",
+                f"{resume} keeps its {kept}, without {Argument(argument, value)}",
+                "leave it out",
+            )
 
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
@@ -242,7 +254,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
-            note(Message("", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
+            note(Message("train.rate-ends", "", f"the learning rate now ends in epoch {trainer.max_epochs}, {alone}"))
         remedies = RESUMING if old else TRAINING
         with when_memory_runs_out(experiment, remedies, loader.batch_size), group.train_together(run.path):
             result = fit(
@@ -287,7 +299,7 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
         for file, others_known in networks.items():
             if shared := [name for name, location in locations.items() if others_known.get(name) == location]:
                 problem = f"the file repeats {counted(len(shared), 'sensor')} of {file}"
-                raise SocialxError(path, problem, "name each network once", sample=shared)
+                raise SocialxError("train.sensors-twice", path, problem, "name each network once", sample=shared)
         networks[path] = locations
         other.data.note_clock()
         speeds = dict(zip(other.data.targets, latest_free_flow(other.data)[0].T, strict=True))
@@ -316,7 +328,11 @@ def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
             if within := span.within(first.protocol, begin, end):
                 until = data.store.clock.stored(str(within.last_time))
                 problem = f"{span.source} has seen the test split of this file, until {until}"
-                note(Message(data.store.path, problem, "score later rows, or train without these weights"))
+                note(
+                    Message(
+                        "train.seen-test", data.store.path, problem, "score later rows, or train without these weights"
+                    )
+                )
     return seen
 
 
@@ -364,7 +380,7 @@ def add_teacher_forecasts(experiment: Experiment) -> Experiment:
         teacher = teacher.model_copy(update={"data": teacher.data.model_copy(update={"path": settings.data.path})})
         if differ := differences(settings, teacher):
             problem = f"{Argument('trainer.teacher', name)} was trained on other windows ({differ})"
-            raise SettingsError("", problem, "name runs of the same windows")
+            raise SettingsError("train.teacher-windows", "", problem, "name runs of the same windows")
         teachers.append(open_forecasting(run, layers, experiment).experiment)
     if not teachers:
         return experiment
@@ -435,7 +451,14 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
     """Return the Start event of a training, with notes on slow choices and on the batch that processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_gpu():
-        note(Message("", "torch cannot use the GPU of this machine, so training runs on the CPU", Command("doctor")))
+        note(
+            Message(
+                "train.gpu-unused",
+                "",
+                "torch cannot use the GPU of this machine, so training runs on the CPU",
+                Command("doctor"),
+            )
+        )
     if left_out := experiment.protocol.windows_left_out.get("train"):
         note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap were left out")
     if (
@@ -444,11 +467,11 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
         and settings.model.width * settings.model.blocks > SMALL_ON_CPU
     ):
         faster = f"add {Argument('preset', 'mlp-small')}"
-        note(Message("", "this model is slow on a CPU, and no CUDA device was found", faster))
+        note(Message("train.slow-model", "", "this model is slow on a CPU, and no CUDA device was found", faster))
     if precision.device.type == "cpu" and precision.name == "16-mixed":
         tried = {"data.path": experiment.data.store.path, "trainer.precision": precision.name}
         slow = f"{Argument('trainer.precision', precision.name)} may be slower on a CPU"
-        note(Message("", slow, f"measure it with {Command('profile', **tried)}"))
+        note(Message("train.slow-precision", "", slow, f"measure it with {Command('profile', **tried)}"))
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"a batch has {size} windows x {processes} processes = {size * processes} windows"

@@ -59,7 +59,7 @@ def resampling_factor(settings: Settings, trained: ScoringProtocol) -> int:
         steps = [run_step * k for k in range(1, MOST_STEP_MINUTES // run_step + 1) if not any(n % k for n in lengths)]
         asked = f"the file has a step of {step} min, and the run forecasts steps of {', '.join(map(str, steps))} min"
         fitting = Command("train", **{"data.path": settings.data.path, "model.zero_shot": True})
-        raise SocialxError(settings.data.path, asked, f"train a run on such data: {fitting}")
+        raise SocialxError("run.other-step", settings.data.path, asked, f"train a run on such data: {fitting}")
     return step // run_step
 
 
@@ -80,7 +80,9 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     try:
         start, new = starting_state(experiment.model, state, indices if same or shares else None)
     except ValueError as error:
-        raise SocialxError(run.path, f"the weights do not fit {run.settings} ({error})", "name another run") from None
+        raise SocialxError(
+            "run.weights", run.path, f"the weights do not fit {run.settings} ({error})", "name another run"
+        ) from None
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
@@ -106,10 +108,14 @@ def align_sensors(
     new = [name for name, index in zip(ids, indices, strict=True) if index < 0]
     if len(new) == len(ids):
         other = f"train a zero-shot run: {Argument('model.zero_shot', True)}"
-        raise SocialxError(file, f"all {counted(len(ids), 'sensor')} are new to {run}", other)
+        raise SocialxError("run.all-new", file, f"all {counted(len(ids), 'sensor')} are new to {run}", other)
     if new:
         without = "which forecasts them without what training learns of single sensors"
-        note(Message(file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
+        note(
+            Message(
+                "run.new-sensors", file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new
+            )
+        )
     return select_sensor_weights(state, indices)
 
 
@@ -122,7 +128,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Co
     if (named := values.get("data.path")) and layers.data is None:
         if (file := run.find_file(str(named))) is None:
             remedy = f"name the file with {Argument('data.path', 'FILE')}"
-            raise SocialxError(named, f"the data file of {run.path} is missing", remedy)
+            raise SocialxError("run.no-data", named, f"the data file of {run.path} is missing", remedy)
         if file != Path(str(named)):
             note(f"the data file is {file}")
         values = values | {"data.path": str(file)}
@@ -135,7 +141,9 @@ def refuse_other_file(run: TrainedRun, stores: Mapping[str, Store]) -> None:
         return
     trained, path = run.protocol, next(iter(stores.values())).path
     problem = f"the file differs from the data of {run.path}, from {trained.first_time} to {trained.last_time}"
-    raise SocialxError(path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}")
+    raise SocialxError(
+        "run.other-file", path, problem, f"name the data to use, this file or another: {Argument('data.path', path)}"
+    )
 
 
 def note_left_out(run: TrainedRun, experiment: Experiment) -> None:
@@ -145,7 +153,7 @@ def note_left_out(run: TrainedRun, experiment: Experiment) -> None:
     if new := [vdid for vdid in ids if vdid not in kept_ids]:
         remedy = f"train a run of all sensors: {Command('train', **{'data.path': store.path})}"
         problem = f"{len(new)} of {len(ids)} sensors are new to {run.named} and left out"
-        note(Message(store.path, problem, remedy, new))
+        note(Message("run.left-out", store.path, problem, remedy, new))
 
 
 def add_climatology(experiment: Experiment, run: TrainedRun, climatology: DailyStats) -> Experiment:
@@ -195,7 +203,7 @@ def build_for_run(
     settings = settings.model_copy(update={"data": settings.data.model_copy(update=lengths)})
     if first and (differ := differences(first.settings, settings)):
         problem = f"the run has other windows than the first run ({differ})"
-        raise SettingsError(run.named, problem, "score the runs one by one")
+        raise SettingsError("run.other-windows", run.named, problem, "score the runs one by one")
     free = takes_new_sensors(settings) and run.sensors is not None
     experiment = build(
         settings,
@@ -224,5 +232,5 @@ def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list
             flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
             problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
             helps = f"convert again with {Argument('units', unsaid)} if so, or give a frame in {unit}"
-            messages.append(Message(path, problem, helps))
+            messages.append(Message("run.unit-doubt", path, problem, helps))
     return messages

@@ -64,13 +64,17 @@ def load(path: Path, device: torch.device, *keys: str) -> dict[str, Any]:
                 raise ValueError(f"the CRC of {damaged} differs")
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
-        raise SocialxError(path, "the checkpoint is missing", "name a run folder that train wrote") from None
+        raise SocialxError(
+            "checkpoint.missing", path, "the checkpoint is missing", "name a run folder that train wrote"
+        ) from None
     except torch.OutOfMemoryError:
         raise
     except UNREADABLE as error:
-        raise SocialxError(path, f"the checkpoint is unreadable ({in_short(error, 100)})", ANOTHER) from None
+        raise SocialxError(
+            "checkpoint.unreadable", path, f"the checkpoint is unreadable ({in_short(error, 100)})", ANOTHER
+        ) from None
     if not isinstance(content, dict) or not set(keys) <= set(content):
-        raise SocialxError(path, f"the checkpoint lacks {', '.join(keys)}", ANOTHER)
+        raise SocialxError("checkpoint.lacks", path, f"the checkpoint lacks {', '.join(keys)}", ANOTHER)
     return content
 
 

@@ -64,7 +64,11 @@ class CapturedStep:
                 self._record.failed = True
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
-                fall_back("", f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})")
+                fall_back(
+                    "train.graph-off",
+                    "",
+                    f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})",
+                )
                 return self._work(shape.buffers)
         replay, result = shape.recording
         replay()

@@ -119,4 +119,4 @@ class MemoryWatch:
             whose = f"tensors on {device}" if device.type == "cuda" else "this process"
             total = per_epoch * (len(used) - 1)
             problem = f"the memory of {whose} grew by {total / MIB:.0f} MiB in {len(used)} epochs, a possible leak"
-            note(Message("", problem, "report it as a bug of socialx"))
+            note(Message("train.leak", "", problem, "report it as a bug of socialx"))

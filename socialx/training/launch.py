@@ -51,5 +51,5 @@ def launch(devices: int, words: Sequence[str]) -> int:
         problem = f"process {rank} of {devices} was ended by {signal.Signals(-failure.exitcode).name}"
         resume = f"resume after the last whole epoch with {Command('train', resume='RUN', devices=devices)}"
         again = resume if "train" in words[:1] else ""
-        raise SocialxError("training", problem, again) from None
+        raise SocialxError("train.killed", "training", problem, again) from None
     return 0

@@ -73,7 +73,11 @@ class Learner:
         self.group = group
         self.teacher_weight = teacher_weight
         if cuda_graph and not self.records:
-            fall_back("", f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA")
+            fall_back(
+                "train.graph-not-cuda",
+                "",
+                f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA",
+            )
         self.compiles = compile != "off"  # each shape of a batch
         self._choose_step()
 
@@ -202,7 +206,11 @@ class Learner:
             self._uncompiled, self._forecast = True, self.model
             self._drop_gradients()
             result = work(examples)
-            fall_back("", f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})")
+            fall_back(
+                "train.compile-off",
+                "",
+                f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})",
+            )
             return result
 
     def _drop_gradients(self) -> None:

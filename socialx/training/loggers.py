@@ -79,4 +79,4 @@ def _module(name: str, path: str) -> Any:
     except ImportError as error:
         install = f"pip install 'socialx[{name}]'"
         problem = f"{Argument('trainer.loggers', name)} needs a package that is missing ({error})"
-        raise SocialxError("", problem, install) from None
+        raise SocialxError("train.logger", "", problem, install) from None

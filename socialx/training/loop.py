@@ -102,10 +102,15 @@ class TrainState:
         if self.ranks != ranks:
             problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError(run, problem, f"start {self.ranks} processes: {again}")
+            raise SocialxError("resume.other-processes", run, problem, f"start {self.ranks} processes: {again}")
         if self.batch > batches:
             problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
-            raise SocialxError(run, problem, f"start again: {Command('train', settings=run.parent / 'settings.yaml')}")
+            raise SocialxError(
+                "resume.other-batches",
+                run,
+                problem,
+                f"start again: {Command('train', settings=run.parent / 'settings.yaml')}",
+            )
 
     def is_complete(self, max_epochs: int, patience: int) -> bool:
         """Return whether training has ``max_epochs`` epochs, or ``patience`` epochs without a better validation MAE."""
@@ -137,7 +142,12 @@ def catch_signals() -> Iterator[Interrupt]:
         if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not interrupt.requested:  # a handler may have interrupted a print, which is not reentrant
-            stopping = Message("", "training stops after this step and is saved", "press Ctrl-C again to stop at once")
+            stopping = Message(
+                "train.stopping",
+                "",
+                "training stops after this step and is saved",
+                "press Ctrl-C again to stop at once",
+            )
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         interrupt.requested = True
 
@@ -241,7 +251,7 @@ def _train_epoch(
             smaller = f"use a smaller {Argument('trainer.learning_rate')} than {learner.learning_rate:g}, or "
             lost = f"the loss is not finite after {learner.steps} steps"
             remedy = f"{smaller}{Argument('trainer.precision', '32-true')}"
-            learner.group.fail(SocialxError("training", lost, remedy))
+            learner.group.fail(SocialxError("train.not-finite", "training", lost, remedy))
 
     def after_step(loss: Tensor, batches: int) -> bool:
         nonlocal unread, stopped
@@ -282,7 +292,9 @@ def _validate(learner: Learner, validation: Loader, horizon: int, interrupt: Int
         scores = sums.compute()
         if not all(target.overall.count for target in scores):
             remedy = f"use a longer file, or another {Argument('data.split_method')}"
-            group.fail(SocialxError(f"validation {name}".strip(), "all windows lack a valid target", remedy))
+            group.fail(
+                SocialxError("train.no-target", f"validation {name}".strip(), "all windows lack a valid target", remedy)
+            )
         maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
         by_network[name] = sum(maes) / len(scores)
     if len(by_network) > 1:
@@ -340,7 +352,9 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
         checkpoint.set_random_state(content["random"], device, learner.group)
     except checkpoint.UNFIT as error:
         again = f"start again: {Command('train', settings=run.settings)}"
-        raise SocialxError(run.last, f"the state is from another model ({in_short(error)})", again) from None
+        raise SocialxError(
+            "resume.other-model", run.last, f"the state is from another model ({in_short(error)})", again
+        ) from None
     return progress
 
 
@@ -355,7 +369,9 @@ def resume_training(learner: Learner, run: RunFolder, batches: int, max_epochs: 
         stopped = progress.epoch < max_epochs
         more = {"trainer.patience": 2 * patience} if stopped else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
-        raise SocialxError(run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer)
+        raise SocialxError(
+            "resume.complete", run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer
+        )
     progress.refuse_other_batches(run.last, batches, learner.group.world_size)
     run.rows()
     return progress

@@ -115,7 +115,7 @@ class ProcessGroup:
 
     def fail(self, error: SocialxError) -> NoReturn:
         """Raise ``error``, which every rank found, so that only rank 0 prints the text; other ranks exit silently."""
-        raise error if self.is_rank_zero else RemoteRankError("another process", "failed")
+        raise error if self.is_rank_zero else RemoteRankError("rank.failed", "another process", "failed")
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class ProcessGroup:
         if error is not None and failed.index(1) == self.rank:
             raise error
         if any(failed):
-            raise RemoteRankError("another process", "failed")
+            raise RemoteRankError("rank.failed", "another process", "failed")
 
     def seed(self, seed: int) -> None:
         """Seed torch's generator for dropout with a number per rank; rank 0 stays as seeded, like a single process."""
@@ -150,7 +150,7 @@ class ProcessGroup:
             self.any_rank(False)
         except RankDiedError as error:
             again = f"resume after the last whole epoch with {self.resume_command(run)}"
-            raise SocialxError("training", error.messages[0].problem, again) from None
+            raise SocialxError(error.code, "training", error.messages[0].problem, again) from None
 
     @contextmanager
     def _collective(self) -> Iterator[None]:
@@ -159,9 +159,9 @@ class ProcessGroup:
             yield
         except RuntimeError:  # what gloo and NCCL raise where a process has ended
             if not self.is_rank_zero or os.environ.get(LAUNCHED):
-                raise RemoteRankError("another process", "ended") from None
+                raise RemoteRankError("rank.ended", "another process", "ended") from None
             ended = f"one of the {self.world_size} processes has ended"
-            raise RankDiedError("training", f"{ended}, and its own output says why") from None
+            raise RankDiedError("rank.ended", "training", f"{ended}, and its own output says why") from None
 
 
 SINGLE = ProcessGroup()
@@ -216,7 +216,7 @@ def _connect(group: ProcessGroup) -> None:
         dist.init_process_group(backend, store=store, rank=group.rank, world_size=group.world_size)
     except (RuntimeError, ValueError, OSError) as error:
         unreached = f"{group.world_size} processes do not reach each other ({in_short(error, 100)})"
-        raise SocialxError("training", unreached, "start all processes with torchrun") from None
+        raise SocialxError("rank.unreached", "training", unreached, "start all processes with torchrun") from None
 
 
 def _make_store(shared: dist.Store, first: bool) -> dist.Store:

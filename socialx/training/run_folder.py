@@ -143,23 +143,31 @@ class RunFolder:
         path = self.path / "format.txt"
         if not path.exists():
             again = Command("train", settings=self.settings)
-            raise SocialxError(self.path, "format.txt is missing, as in older versions", f"train again: {again}")
+            raise SocialxError(
+                "run.format-missing", self.path, "format.txt is missing, as in older versions", f"train again: {again}"
+            )
         try:
             number = int(read_text(path, TEXT_BYTES))
         except (OSError, ValueError) as error:
-            raise SocialxError(path, f"the file does not hold a format number ({error})", NAME_A_RUN) from None
+            raise SocialxError(
+                "run.format-no-number", path, f"the file does not hold a format number ({error})", NAME_A_RUN
+            ) from None
         if number != FORMAT:
             other = f"the run folder has format {number}, and this socialx reads {FORMAT}"
-            raise SocialxError(self.path, other, "use the version of socialx that trained the run, or train again")
+            raise SocialxError(
+                "run.format", self.path, other, "use the version of socialx that trained the run, or train again"
+            )
 
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Return the JSON in file ``name``.  Raises SocialxError where missing, invalid or not a ``kind`` (dict)."""
         try:
             content = plain(json.loads(read_text(self.path / name, TEXT_BYTES)))
         except (OSError, ValueError, RecursionError) as error:
-            raise SocialxError(self.path / name, f"the file is unreadable ({error})", NAME_A_RUN) from None
+            raise SocialxError("run.json", self.path / name, f"the file is unreadable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):
-            raise SocialxError(self.path / name, "the content differs from what train writes", NAME_A_RUN)
+            raise SocialxError(
+                "run.content", self.path / name, "the content differs from what train writes", NAME_A_RUN
+            )
         return content
 
     def job(self) -> str:
@@ -254,11 +262,11 @@ class RunFolder:
                 return RunWeights(state, int(described.get("epoch", "")))
         if not self.last.exists():
             remedy = "train the run, or name another one"
-            raise SocialxError(self.path, "the run has no weights (no best.safetensors)", remedy)
+            raise SocialxError("run.no-weights", self.path, "the run has no weights (no best.safetensors)", remedy)
         learner = checkpoint.load(self.last, CPU, "learner")["learner"]
         state = learner.get("model") if isinstance(learner, dict) else None
         if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-            raise SocialxError(self.last, "the weights have no names", checkpoint.ANOTHER)
+            raise SocialxError("run.weights-names", self.last, "the weights have no names", checkpoint.ANOTHER)
         return RunWeights(state, None)
 
     def calibrate(
@@ -306,10 +314,12 @@ class TrainedRun(RunFolder):
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
         protocol, fixed = _read_protocol(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
-            raise SocialxError(folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN)
+            raise SocialxError(
+                "run.content", folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN
+            )
         if sensors is not None and network_checksum(sensors) != protocol.network:
             problem = f"the list of {counted(len(sensors), 'sensor')} differs from protocol.json"
-            raise SocialxError(ids, problem, "copy the whole run folder again, or train again")
+            raise SocialxError("run.sensors", ids, problem, "copy the whole run folder again, or train again")
         run = cls(
             folder.path, named=named, values=values, fixed=fixed, protocol=protocol, sensors=sensors, record=record
         )
@@ -353,9 +363,11 @@ class TrainedRun(RunFolder):
         if trained == getattr(protocol, key):
             return
         if trained is None:
-            raise SocialxError(path, f"{self.path} was trained without {name}", f"leave {argument} out")
+            raise SocialxError(
+                "run.trained-without", path, f"{self.path} was trained without {name}", f"leave {argument} out"
+            )
         problem = f"{self.path} was trained {f'on other {name}' if path else f'with {name}, which are missing here'}"
-        raise SocialxError(path or "", problem, f"name the file of the training with {argument}")
+        raise SocialxError("run.trained-with", path or "", problem, f"name the file of the training with {argument}")
 
     @property
     def places(self) -> dict[str, tuple[str, ...]] | None:
@@ -388,14 +400,14 @@ class TrainedRun(RunFolder):
         """
         again = Command("calibrate", self.path)
         if not self.intervals.exists():
-            raise SocialxError(self.path, "the run has no prediction intervals", again)
+            raise SocialxError("run.no-intervals", self.path, "the run has no prediction intervals", again)
         with sealed.refuse_unreadable(self.intervals, "the intervals are unreadable", again):
             intervals = ConformalIntervals.from_sealed(*sealed.read(self.intervals))
             protocol, trained = intervals.protocol, self.protocol
             if (protocol.horizon, list(protocol.targets)) != (trained.horizon, list(trained.targets)):
                 raise ValueError("the intervals have another horizon or other targets")
         if intervals.weights != weights:
-            raise SocialxError(self.intervals, "the intervals were made for other weights", again)
+            raise SocialxError("run.old-intervals", self.intervals, "the intervals were made for other weights", again)
         return intervals
 
     def read_climatology(self) -> DailyStats | None:
@@ -429,11 +441,13 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
     try:
         protocol = ScoringProtocol.from_dict(record)
     except ValueError as error:
-        raise SocialxError(path, str(error), again) from None
+        raise SocialxError("run.protocol", path, str(error), again) from None
     if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.scaler]:
-        raise SocialxError(path, f"the scaler lacks {', '.join(dict.fromkeys(lacking))}", again)
+        raise SocialxError("run.scaler", path, f"the scaler lacks {', '.join(dict.fromkeys(lacking))}", again)
     if record.get("sha256", seal) != seal:
-        raise SocialxError(path, "the file was changed after training", f"copy the whole run folder again, or {again}")
+        raise SocialxError(
+            "run.changed", path, "the file was changed after training", f"copy the whole run folder again, or {again}"
+        )
     return protocol
 
 
@@ -452,21 +466,25 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     """
     another = f"name a new {Argument('trainer.run_dir')}"
     if path.exists() and not path.is_dir():
-        raise SocialxError(path, "a run needs a folder, and this is a file", another)
+        raise SocialxError("run.folder-is-file", path, "a run needs a folder, and this is a file", another)
     with ExitStack() as stack:
         try:
             stack.enter_context(folder_for(path))
         except OSError as error:
             helps = "check permissions and free space"
-            raise SocialxError(path, f"the folder cannot be written ({error.strerror})", helps) from None
+            raise SocialxError(
+                "run.folder-unwritable", path, f"the folder cannot be written ({error.strerror})", helps
+            ) from None
         stack.enter_context(file_lock(path))
         files = _run_files(path)
         if files:
             if not overwrite:
                 others = f"add {Argument('overwrite', True)} or {Argument('resume', path)}, or name another "
-                raise SocialxError(path, "the folder holds a run already", f"{others}{Argument('trainer.run_dir')}")
+                raise SocialxError(
+                    "run.exists", path, "the folder holds a run already", f"{others}{Argument('trainer.run_dir')}"
+                )
         elif not all(LEFT_BY_A_KILL.fullmatch(file.name) for file in path.iterdir()):
-            raise SocialxError(path, "the folder holds other files", another)
+            raise SocialxError("run.other-files", path, "the folder holds other files", another)
         _refuse_folders(path, another)
         for file in files:
             file.unlink()
@@ -483,7 +501,9 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """Raise SocialxError where a folder has the name of a run file, which would fail at the end of training."""
     for file in _run_files(path):
         if file.is_dir() and not file.is_symlink():
-            raise SocialxError(file, "a run has a file of this name, and this is a folder", remedy)
+            raise SocialxError(
+                "run.file-is-folder", file, "a run has a file of this name, and this is a folder", remedy
+            )
 
 
 @contextmanager
@@ -501,7 +521,7 @@ def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
     run = RunFolder(path)
     check_name(run.settings)
     if not run.settings.is_file() or not run.settings.stat().st_size:
-        raise SocialxError(path, "this is not a run folder (no settings.yaml)", remedy)
+        raise SocialxError("run.not", path, "this is not a run folder (no settings.yaml)", remedy)
     run.check_format()
     return run
 
@@ -518,7 +538,7 @@ def open_to_resume(path: Path) -> TrainedRun:
     if not folder.last.is_file():  # a run with weights is kept
         target = {} if folder.best.exists() else {"trainer.run_dir": path, "overwrite": True}
         start = Command("train", settings=folder.settings, **target)
-        raise SocialxError(path, "last.pt is missing", f"start again: {start}")
+        raise SocialxError("resume.no-state", path, "last.pt is missing", f"start again: {start}")
     _refuse_folders(folder.path, "remove or rename it")
     return TrainedRun.read(folder, path)
 
@@ -540,7 +560,7 @@ def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, 
     """
     if path is None:
         unknown = "training restarted after a process had ended, and needs the name of the run folder"
-        raise SettingsError("", unknown, f"add {Argument('trainer.run_dir', 'RUN')}")
+        raise SettingsError("train.restarted", "", unknown, f"add {Argument('trainer.run_dir', 'RUN')}")
     if not job or RunFolder(path).job() != job:
         return None, False
     return (open_to_resume(path), True) if (path / "last.pt").exists() else (None, True)

@@ -181,7 +181,7 @@ class Broken(Arrays):
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         if rows.start >= 2 * PAGE_ROWS:
-            raise SocialxError("data.h5", "truncated or damaged", "convert it again")
+            raise SocialxError("test.said", "data.h5", "truncated or damaged", "convert it again")
         if rows.start >= PAGE_ROWS:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(rows)

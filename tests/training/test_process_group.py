@@ -310,7 +310,7 @@ def test_alone_nothing_is_exchanged() -> None:
     assert not SINGLE.any_rank(False)
     assert SINGLE.broadcast_object([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
     with pytest.raises(SocialxError, match="wrong"), SINGLE.all_or_none():
-        raise SocialxError("here", "wrong")
+        raise SocialxError("test.said", "here", "wrong")
 
 
 def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_the_command_that_goes_on_has_as_many_processes() -> None:
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:
-    error = SocialxError("training", "the loss is not finite")
+    error = SocialxError("test.said", "training", "the loss is not finite")
     with pytest.raises(SocialxError, match="not finite"):
         SINGLE.fail(error)
     with pytest.raises(RemoteRankError) as caught:

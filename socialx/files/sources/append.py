@@ -201,7 +201,9 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     if len(change.target_rows):
         with file_lock(path, WAIT_S):
             if file_signature(path) != store.version:
-                raise SocialxError(path, "the file was changed while it was read", "run the command again")
+                raise SocialxError(
+                    "append.changed-meanwhile", path, "the file was changed while it was read", "run the command again"
+                )
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
 
@@ -216,7 +218,7 @@ def _open_grid(path: Path, request: ConvertOptions) -> _Grid:
         lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
         fixed = features.chunks is None or features.maxshape[0] is not None
     if fixed:
-        raise SocialxError(path, "the file is an older one with a fixed number of rows", ADVICE)
+        raise SocialxError("append.fixed-rows", path, "the file is an older one with a fixed number of rows", ADVICE)
     measured = [name for name in names if name not in STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     return _Grid(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
@@ -226,7 +228,13 @@ def _in_utc(grid: _Grid) -> _Grid:
     """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
     store, zone = grid.store, grid.store.timezone
     seconds, _ = in_utc(store.seconds, str(zone), store.path, _anew())
-    note(Message(store.path, f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}"))
+    note(
+        Message(
+            "append.hour-twice",
+            store.path,
+            f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}",
+        )
+    )
     utc = partial(replace, seconds=seconds, timestamps=as_timestamps(seconds), timezone="UTC", local_zone=zone)
     return replace(grid, stores=list(map(utc, grid.stores)))
 
@@ -242,11 +250,18 @@ def _new_sensors(grid: _Grid, request: ConvertOptions, contents: Contents) -> Se
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if grid.lanes is not None:
-        raise SocialxError(path, "the sensors are made of lanes, and such a file takes no new ones", _anew())
+        raise SocialxError(
+            "append.lanes", path, "the sensors are made of lanes, and such a file takes no new ones", _anew()
+        )
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
-        raise SocialxError(request.meta_csv, problem, "add the positions, or leave these sensors out of the tables")
+        raise SocialxError(
+            "append.no-position",
+            request.meta_csv,
+            problem,
+            "add the positions, or leave these sensors out of the tables",
+        )
     return join(ids, locations, request.meta_csv, static=True)
 
 
@@ -265,7 +280,13 @@ def _contents(grid: _Grid, request: ConvertOptions) -> Contents:
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:
-        note(Message(request.where, f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})"))
+        note(
+            Message(
+                "append.case-of-ids",
+                request.where,
+                f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})",
+            )
+        )
     ids = tuple(contents.stored(cased.get(vdid, vdid)) for vdid in contents.ids or ())
     return replace(contents, ids=ids)
 
@@ -276,11 +297,11 @@ def _read_table(grid: _Grid, request: ConvertOptions, contents: Contents) -> _Ta
     units = {contents.feature: contents.units, **contents.others}
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError(where, problem, _anew())
+        raise SocialxError("append.other-quantity", where, problem, _anew())
     for other in grid.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
-            raise SocialxError(where, problem, "write it in the unit of the file")
+            raise SocialxError("append.other-unit", where, problem, "write it in the unit of the file")
     for message in contents.notes:
         note(message)
     seconds, timezone = _times(store, request, contents)
@@ -303,20 +324,27 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
             return times, "UTC"
         if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
-            raise SocialxError(where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}")
+            raise SocialxError(
+                "append.zone-unsaid",
+                where,
+                problem,
+                f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}",
+            )
         if given is None:
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
             read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
-            note(Message(where, read, otherwise))
+            note(Message("append.zone-assumed", where, read, otherwise))
         return in_utc(times, str(given or store.local_zone), where, _anew())[0], "UTC"
     if given not in (None, store.timezone):
-        raise SettingsError(store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}")
+        raise SettingsError(
+            "append.zone-given", store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}"
+        )
     wall, twice = times, False
     if contents.timezone == "UTC":
         if zone is None:
             unsaid = f"and {store.path} does not say the zone of its wall times"
             problem = f"the times say how far they are from UTC, {unsaid}"
-            raise SocialxError(where, problem, "write them as wall times of that zone")
+            raise SocialxError("append.offset", where, problem, "write them as wall times of that zone")
         wall = times + shifts(zone, times)
         twice = goes_back(wall) or bool((wall - shifts(zone, wall, 0) != times).any())
     if zone is not None and len(wall):
@@ -331,13 +359,15 @@ def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
     """Return the file column of each sensor in the tables ``where``, int64; raise for absent sensors or other lanes."""
     ids, path, lanes = contents.ids or (), grid.store.path, grid.lanes
     if twice := find_repeated(ids):
-        raise SocialxError(where, f"sensors appear twice ({sample(twice)})", "remove one of them")
+        raise SocialxError(
+            "append.sensor-twice", where, f"sensors appear twice ({sample(twice)})", "remove one of them"
+        )
     column_by_key = {match_key(vdid): column for column, vdid in enumerate(grid.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
         problem = f"{path} lacks {len(foreign)} of the {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"add them with {Argument('meta_csv', 'LOCATIONS.csv')}, or leave them out{drop}"
-        raise SocialxError(where, problem, remedy)
+        raise SocialxError("append.other-sensors", where, problem, remedy)
     columns = np.array([column_by_key[match_key(vdid)] for vdid in ids])
     if lanes is None:
         return columns
@@ -345,7 +375,7 @@ def _columns(grid: _Grid, where: str, contents: Contents) -> np.ndarray:
         if sensor_lanes != lanes[column]:
             file_lanes = f"that of {path} is made of lanes {lanes[column]}"
             problem = f"sensor {vdid} has {f'lanes {sensor_lanes}' if sensor_lanes else 'no lanes'}, and {file_lanes}"
-            raise SocialxError(where, problem, f"write the same lanes, or {_anew()}")
+            raise SocialxError("append.other-lanes", where, problem, f"write the same lanes, or {_anew()}")
     return columns
 
 
@@ -363,7 +393,9 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
         before = counted(int(lost.sum()), "row is", "rows are")
         problem = f"{before} before the end of {store.path}, which lacks the time"
         times = list(map(store.clock.text, early[lost].tolist()))
-        raise SocialxError(table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}")
+        raise SocialxError(
+            "append.other-readings", table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}"
+        )
     old, new = grid.readings(rows), table.values[:n_old]
     read, given = grid.are_readings(old), grid.are_readings(new)
     differ = ((old != new) & read)[:, table.columns]
@@ -374,7 +406,9 @@ def _compare(grid: _Grid, table: _Table, fill_gaps: bool) -> _Change:
             first.append(f"{grid.ids[cell[1]]} at {store.clock.text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         problem = f"{other} of {store.path} ({'; '.join(first)})"
-        raise SocialxError(table.path, problem, "remove these rows, or convert all rows again, each of them once")
+        raise SocialxError(
+            "append.overlap", table.path, problem, "remove these rows, or convert all rows again, each of them once"
+        )
     late = given & ~read
     fills = late.any(axis=(1, 2))
     gap = _gap(store, table.path, later, fill_gaps)
@@ -398,16 +432,18 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
     if len(odd) or common > step + JITTER_S:
         times = list(map(store.clock.text, (seconds[odd[:3]] if len(odd) else seconds[:3]).tolist()))
         problem = f"the rows are not {store.step_minutes} min apart, as those of {store.path} ({sample(times)})"
-        raise SocialxError(where, problem, "give the table the same step")
+        raise SocialxError("append.other-step", where, problem, "give the table the same step")
     gap = gap_times(np.concatenate([[last], seconds]), step, store.timezone)
     begins, ends = (store.clock.text(int(second)) for second in (seconds[0], last))
     if len(gap) > len(store.rows):
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
-        raise SocialxError(where, problem, f"check the dates, or say how they are written: {Argument('time_format')}")
+        raise SocialxError(
+            "append.gap", where, problem, f"check the dates, or say how they are written: {Argument('time_format')}"
+        )
     if not fill_gaps and np.diff(store.clock.local(np.array([last, seconds[0]])))[0] > DAY_S:
         problem = f"the first new row is at {begins}, more than a day after the last one of {store.path}, {ends}"
         fill = f"or fill the gap with missing readings: {Argument('fill_gaps', True)}"
-        raise SocialxError(where, problem, f"append the rows in between first, {fill}")
+        raise SocialxError("append.late", where, problem, f"append the rows in between first, {fill}")
     return gap
 
 
@@ -422,15 +458,15 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
         note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already and were left out")
     if done.absent:
         problem = f"the table lacks {len(done.absent)} of {counted(len(grid.ids), 'sensor')} of {store.path}"
-        note(Message(where, problem, "", done.absent))
+        note(Message("append.absent-sensors", where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(map(store.clock.text, gap[[0, -1]].tolist()))
         problem = f"{counted(len(gap), 'row is', 'rows are')} neither here nor in {where} ({ends})"
-        note(Message(store.path, f"{problem}: filled with missing readings"))
+        note(Message("append.gap-filled", store.path, f"{problem}: filled with missing readings"))
     zeros = int((values == 0).sum())
     if zeros and store.missing != 0 and not any((store.read(part)[0] == 0).any() for part in pages(0, len(store.rows))):
         problem = f"{counted(zeros, 'zero counts as a reading', 'zeros count as readings')}, and {store.path} had none"
-        note(Message(where, problem, f"use {Argument('missing', 0)} if zeros stand for missing values"))
+        note(Message("append.zeros", where, problem, f"use {Argument('missing', 0)} if zeros stand for missing values"))
     week, valid = store.read(slice(max(0, len(store.rows) - WEEK_S // (60 * store.step_minutes)), len(store.rows)))
     readings = values[store.is_reading(values)]
     if store.feature != SPEED or not len(readings) or not valid.any():
@@ -438,7 +474,11 @@ def _note(done: AppendResult, change: _Change, table: _Table) -> None:
     old_median, median = float(np.median(week[valid])), float(np.median(readings))
     if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
         problem = f"half of the readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
-        note(Message(where, problem, f"check that the readings are in {store.unit}, as in the file"))
+        note(
+            Message(
+                "append.other-level", where, problem, f"check that the readings are in {store.unit}, as in the file"
+            )
+        )
 
 
 def _extend(change: _Change, file: h5py.File) -> None:

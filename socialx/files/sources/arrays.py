@@ -57,18 +57,27 @@ def open_array(path: Path) -> np.ndarray:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FAULTS as error:
         problem = f"the array cannot be read ({in_short(error)!a})"
-        raise SocialxError(path, problem, "write it again with numpy.save, as numbers") from error
+        raise SocialxError("arrays.unreadable", path, problem, "write it again with numpy.save, as numbers") from error
     shape = array.shape
     if array.dtype.kind not in "fiu":
-        raise SocialxError(path, f"the array holds {array.dtype}, not numbers", "write numbers with numpy.save")
+        raise SocialxError(
+            "arrays.no-numbers", path, f"the array holds {array.dtype}, not numbers", "write numbers with numpy.save"
+        )
     if len(shape) not in (2, 3) or 0 in shape:
         axes = "[rows, sensors] or [rows, sensors, channels]"
-        raise SocialxError(path, f"the array has shape {shape}, not {axes} and one of each at least", ALONE)
+        raise SocialxError(
+            "arrays.shape", path, f"the array has shape {shape}, not {axes} and one of each at least", ALONE
+        )
     if array[0].nbytes > ROW_BYTES:
-        raise SocialxError(path, f"the array has rows of {array[0].nbytes:,} bytes, shape {shape}", "put time first")
+        raise SocialxError(
+            "arrays.long-rows",
+            path,
+            f"the array has rows of {array[0].nbytes:,} bytes, shape {shape}",
+            "put time first",
+        )
     if shape[0] == shape[1] > 1 and len(shape) == 2 and np.isin(array, (0, 1)).all() and (array == array.T).all():
         graph = "a square symmetric matrix of 0 and 1, a graph of sensors and no readings"
-        raise SocialxError(path, f"the array is {graph}", "name the file of the readings")
+        raise SocialxError("arrays.graph", path, f"the array is {graph}", "name the file of the readings")
     return array
 
 
@@ -78,7 +87,7 @@ def _check_memory(path: Path, size: int) -> None:
 
         if (free := free_memory()) is not None and size > free:
             problem = f"the array has {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-            raise SocialxError(path, problem, "save it with numpy.save, which is read by rows")
+            raise SocialxError("arrays.no-memory", path, problem, "save it with numpy.save, which is read by rows")
 
 
 def _member(path: Path) -> str:
@@ -87,7 +96,7 @@ def _member(path: Path) -> str:
     if len(names) == 1:
         return names[0]
     problem = f"there are {len(names)} arrays in the file ({sample(names)})" if names else "there is no array in it"
-    raise SocialxError(path, problem, ALONE if names else ADVICE)
+    raise SocialxError("arrays.member", path, problem, ALONE if names else ADVICE)
 
 
 def _recognise(head: FileHead) -> str | None:
@@ -117,7 +126,7 @@ def _channels(request: ConvertOptions, count: int) -> dict[str, int]:
         if quantity is None or quantity in numbers or number not in map(str, range(count)):
             example = Argument("channel", "flow=0,speed=1" if count > 1 else "speed")
             problem = f"the array has {count} channels without names" if count > 1 else "the array names no quantity"
-            raise SettingsError(request.data, problem, f"say what it holds: {example}")
+            raise SettingsError("arrays.channels", request.data, problem, f"say what it holds: {example}")
         numbers[quantity] = int(number)
     return numbers
 
@@ -128,11 +137,11 @@ def _read(request: ConvertOptions) -> Contents:
     channels = _channels(request, array.shape[2] if array.ndim == 3 else 1)
     if request.first_time is None or request.step_s is None:
         add = f"add {Command('', first_time='YYYY-MM-DD HH:MM:SS', freq='5min')}"
-        raise SocialxError(request.data, "the rows have no dates", add)
+        raise SocialxError("arrays.no-dates", request.data, "the rows have no dates", add)
     seconds = start_seconds(request) + request.step_s * np.arange(len(array), dtype=np.int64)
     feature, *others = channels
     taken = ", ".join(f"{number} is {name}" for name, number in channels.items())
-    notes = (Message(request.data, f"channels taken: {taken}"),) if array.ndim == 3 else ()
+    notes = (Message("arrays.channels-taken", request.data, f"channels taken: {taken}"),) if array.ndim == 3 else ()
     blocks = _blocks(request.data, array, [*channels.values()], seconds)
     return Contents(None, array.shape[1], blocks, feature, others=dict.fromkeys(others), notes=notes)
 

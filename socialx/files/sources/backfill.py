@@ -108,10 +108,20 @@ class Completion:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
             without = f"accept that with {Argument('without_positions', True)}, or give positions: "
-            return Message(self.path, f"there is no position in range for {unlocated}", f"{without}{command}")
+            return Message(
+                "backfill.no-position",
+                self.path,
+                f"there is no position in range for {unlocated}",
+                f"{without}{command}",
+            )
         if self.variant.rewrite and not self.rewrite:
             problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
-            return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv))
+            return Message(
+                "backfill.needs-rewrite",
+                self.path,
+                problem,
+                Command("backfill", self.path, rewrite=rewrite, meta_csv=self.meta_csv),
+            )
         return None
 
 
@@ -262,10 +272,10 @@ def _check_given(
     timezone, local_zone, units = given.values()
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
-        raise SocialxError(path, f"the times are in UTC, not in {timezone}", f"{clock}, or {ADVICE}")
+        raise SocialxError("backfill.in-utc", path, f"the times are in UTC, not in {timezone}", f"{clock}, or {ADVICE}")
     if local_zone is not None and not is_utc(zone or timezone):
         problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
-        raise SocialxError(path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
+        raise SocialxError("backfill.not-in-utc", path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
     units = None if units is None else stored_unit(feature, units)
     unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
     changes = {}
@@ -276,7 +286,7 @@ def _check_given(
     ):
         if value is not None and old not in ("", value):
             problem = f"{subject} {word} {old}, not {word} {value}"
-            raise SocialxError(path, problem, f"drop {Argument(name)}, or {ADVICE}")
+            raise SocialxError("backfill.contradicts", path, problem, f"drop {Argument(name)}, or {ADVICE}")
         if value is not None and not old:
             changes[name] = f"{action} {value}", value
     return changes
@@ -295,7 +305,7 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
         except (OSError, RuntimeError, ValueError) as error:
             first = (part[0] if isinstance(part, tuple) else part).start
             problem = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
-            raise SocialxError(path, problem, ADVICE) from error
+            raise SocialxError("backfill.unreadable", path, problem, ADVICE) from error
 
 
 def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
@@ -304,18 +314,18 @@ def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
         return {}
     info = file[SENSOR_INFO]
     if not isinstance(info, h5py.Group):
-        raise SocialxError(path, f"{SENSOR_INFO} is not a group", ADVICE)
+        raise SocialxError("backfill.info-no-group", path, f"{SENSOR_INFO} is not a group", ADVICE)
     described: dict[str, Facts] = {}
     for vdid in info:
         if not isinstance(info[vdid], h5py.Group):
-            raise SocialxError(path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
+            raise SocialxError("backfill.entry-no-group", path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
         stored = read_entry(info, vdid)
         numbers = [read_number(stored.get(name)) for name in (*POSITION, *MORE)]
         described[vdid] = _facts(*numbers, read_text(stored.get("direction", "")))
     crs = read_text(info.attrs.get(CRS_ATTR, ""))
     if crs not in ("", CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
-        raise SocialxError(path, f"the positions are in {crs}, not degrees", remedy)
+        raise SocialxError("backfill.crs", path, f"the positions are in {crs}, not degrees", remedy)
     return described
 
 
@@ -476,5 +486,7 @@ def expand(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in (".h5", ".hdf5") and file.name[0] != ".")
     if not files:
-        raise SocialxError(path, "there is no .h5 or .hdf5 file in this folder", "name the files")
+        raise SocialxError(
+            "backfill.empty-folder", path, "there is no .h5 or .hdf5 file in this folder", "name the files"
+        )
     return files

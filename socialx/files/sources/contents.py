@@ -74,8 +74,8 @@ def start_seconds(request: ConvertOptions) -> int:
     """
     start = Argument("first_time", request.first_time)
     if ":" not in str(request.first_time):
-        raise SettingsError("", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)
+        raise SettingsError("first-time.form", "", f"{start} is not YYYY-MM-DD HH:MM:SS", EXAMPLE)
     second = Clock(request.timezone).seconds(str(request.first_time), "first_time")
     if is_skipped(np.array([second]), request.timezone)[0]:
-        raise SettingsError("", f"{start} is skipped by the clock of {request.timezone}", EXAMPLE)
+        raise SettingsError("first-time.skipped", "", f"{start} is skipped by the clock of {request.timezone}", EXAMPLE)
     return second

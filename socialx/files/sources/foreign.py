@@ -68,7 +68,7 @@ def refuse_benchmark(path: Path) -> None:
                 continue
             if names[0].endswith(".npz") and not {"x", "y"} <= {*array_names(folder / names[0])}:
                 continue
-            raise SocialxError(path, f"this is {kind} ({', '.join(names)})", by_recipe(anchor))
+            raise SocialxError("foreign.benchmark", path, f"this is {kind} ({', '.join(names)})", by_recipe(anchor))
 
 
 def refuse_bytes(head: FileHead) -> None:
@@ -77,6 +77,7 @@ def refuse_bytes(head: FileHead) -> None:
     for begin, (kind, remedy) in KINDS.items():
         if re.match(begin, head.first):
             raise SocialxError(
+                "foreign.kind",
                 path,
                 f"this is {kind}",
                 remedy.replace("{}", name).replace("{query}", str(Argument("query", "SELECT ..."))),
@@ -87,7 +88,9 @@ def refuse_bytes(head: FileHead) -> None:
         begin = file.read(TAR_BYTES)
         begin = gzip.GzipFile(fileobj=io.BytesIO(begin)).read(TAR_BYTES // 2) if begin[:2] == b"\x1f\x8b" else begin
         tarfile.open(fileobj=io.BytesIO(begin), mode="r:").close()
-        raise SocialxError(path, "this is a tar archive", f"unpack it with tar xf {name}, and name its files")
+        raise SocialxError(
+            "foreign.tar", path, "this is a tar archive", f"unpack it with tar xf {name}, and name its files"
+        )
 
 
 def refuse(head: FileHead, names: list[str]) -> NoReturn:
@@ -97,11 +100,14 @@ def refuse(head: FileHead, names: list[str]) -> NoReturn:
     if head.kind == "folder":
         members = sorted(member.name for member in path.iterdir())
         problem = f"there is no table in this folder ({sample(members) or 'it is empty'})"
-        raise SocialxError(path, problem, "name the file itself")
+        raise SocialxError("foreign.folder", path, problem, "name the file itself")
     refuse_bytes(head)
     check_text(path, head.first)
     text = head.first[:40].decode("utf-8-sig", "replace")
     begin = f"begins {text!a}" if text.isprintable() else "holds no text"
     raise SocialxError(
-        path, f"the file has no known format, and {begin}", f"choose from the formats {', '.join(names)}"
+        "foreign.unknown",
+        path,
+        f"the file has no known format, and {begin}",
+        f"choose from the formats {', '.join(names)}",
     )

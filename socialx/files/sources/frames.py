@@ -44,7 +44,9 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
         sensors = [level for level, names in enumerate(quantities) if not names]
         if columns.nlevels != 2 or len(sensors) != 1:
             remedy = "name each column by its sensor: frame.columns = frame.columns.map('_'.join)"
-            raise SocialxError(WHERE, f"the columns of the frame have {columns.nlevels} names each", remedy)
+            raise SocialxError(
+                "frame.levels", WHERE, f"the columns of the frame have {columns.nlevels} names each", remedy
+            )
         name = str(columns.names[sensors[0]] or "sensor")
         frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors[0]), axis=1)
         frame = frame.rename_axis(frame.index.name or "time").stack(name, future_stack=True)
@@ -83,7 +85,7 @@ def _refuse_other(data: object) -> None:
 
     if not isinstance(data, pd.DataFrame):
         remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SettingsError(WHERE, f"{type(data).__name__} is no file and no frame", remedy)
+        raise SettingsError("frame.type", WHERE, f"{type(data).__name__} is no file and no frame", remedy)
 
 
 def write_frame(path: Path, frame: Frame, like: Store) -> None:
@@ -100,30 +102,50 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
     if foreign := [vdid for vdid in ids if vdid not in columns]:
         problem = f"{len(foreign)} of {len(ids)} columns of the frame are no sensors of {like.path}"
-        raise SocialxError(WHERE, problem, "name each column by its sensor, and leave out others", sample=foreign)
+        raise SocialxError(
+            "frame.other-sensors",
+            WHERE,
+            problem,
+            "name each column by its sensor, and leave out others",
+            sample=foreign,
+        )
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
-        raise SocialxError(WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1]))
+        raise SocialxError(
+            "frame.no-times", WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1])
+        )
     timezone, local_zone = like.timezone, like.local_zone
     if times.tz is not None:
         if timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
-            raise SocialxError(WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy)
+            raise SocialxError(
+                "frame.zone-unsaid-in-file",
+                WHERE,
+                f"the times are of {times.tz}, and {like.path} does not say its zone",
+                remedy,
+            )
         if not times.has_duplicates and times.tz_convert(timezone).tz_localize(None).has_duplicates:
             timezone, local_zone = "UTC", timezone
         times = times.tz_convert(timezone).tz_localize(None)
     elif local_zone is not None:
         remedy = f"say which: frame.tz_localize({local_zone!r}), or frame.tz_localize('UTC')"
         raise SocialxError(
-            WHERE, f"the times have no zone, and {like.path} is in UTC, with days of {local_zone}", remedy
+            "frame.zone-missing",
+            WHERE,
+            f"the times have no zone, and {like.path} is in UTC, with days of {local_zone}",
+            remedy,
         )
     repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
-        raise SocialxError(WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated)
+        raise SocialxError(
+            "frame.repeats", WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated
+        )
     try:
         numbers = frame.to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise SocialxError(WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read") from None
+        raise SocialxError(
+            "frame.no-numbers", WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read"
+        ) from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
     values = np.full((len(times), len(columns)), np.nan, np.float32)

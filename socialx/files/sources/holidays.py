@@ -50,12 +50,17 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
     try:
         import holidays
     except ModuleNotFoundError:
-        raise SettingsError("", f"{argument} needs the package holidays", "pip install 'socialx[holidays]'") from None
+        raise SettingsError(
+            "holidays.package", "", f"{argument} needs the package holidays", "pip install 'socialx[holidays]'"
+        ) from None
     try:
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
         raise SettingsError(
-            "", f"{argument}: {shortened(str(error), 300)}", "name another one, or a CSV file of dates"
+            "holidays.country",
+            "",
+            f"{argument}: {shortened(str(error), 300)}",
+            "name another one, or a CSV file of dates",
         ) from None
 
 
@@ -69,15 +74,20 @@ def _read_holidays(path: Path) -> dict[int, int]:
         try:
             day = _day(date.fromisoformat(cells[0].removesuffix(MIDNIGHT)))
         except ValueError:
-            raise SocialxError(where, f"{shortened(cells[0], 40)!r} is no date", ADVICE) from None
+            raise SocialxError("holidays.date", where, f"{shortened(cells[0], 40)!r} is no date", ADVICE) from None
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]
         if like.title() not in WEEKDAYS:
-            raise SocialxError(where, f"{shortened(like, 40)!r} is no weekday", f"name one of {', '.join(WEEKDAYS)}")
+            raise SocialxError(
+                "holidays.weekday",
+                where,
+                f"{shortened(like, 40)!r} is no weekday",
+                f"name one of {', '.join(WEEKDAYS)}",
+            )
         if day in weekdays:
-            raise SocialxError(where, f"{cells[0]} appears twice", "leave one of the two lines out")
+            raise SocialxError("holidays.twice", where, f"{cells[0]} appears twice", "leave one of the two lines out")
         weekdays[day] = WEEKDAYS.index(like.title())
     if not weekdays:
-        raise SocialxError(path, "the file has no date in it", ADVICE)
+        raise SocialxError("holidays.none", path, "the file has no date in it", ADVICE)
     return weekdays
 
 

@@ -64,7 +64,10 @@ def recognise(path: Path, file: h5py.File) -> Variant:
         return VARIANTS["V0"]
     if "data/vd_ids" in file or "data/timestamps" in file:
         raise SocialxError(
-            path, "the times and ids are in data/, a layout that only old documentation describes", "convert its source"
+            "older.layout",
+            path,
+            "the times and ids are in data/, a layout that only old documentation describes",
+            "convert its source",
         )
     features, _, names, _ = read_layout(path, file)
     dataset, described = read_text(file.attrs.get("dataset_name", "")), SENSOR_INFO in file

@@ -48,7 +48,9 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     request = replace(request, timezone=request.timezone or contents.zone)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         problem = f"the times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(request.where, problem, f"drop {Argument('timezone', request.timezone)}")
+        raise SettingsError(
+            "convert.zone-said", request.where, problem, f"drop {Argument('timezone', request.timezone)}"
+        )
     ids, numbered = _ids(request, contents)
     dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
@@ -65,7 +67,12 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     if dataset is None:
         readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
-        raise SettingsError("", f"{dataset.name} keeps the rows that it has as published", f"drop {Argument('freq')}")
+        raise SettingsError(
+            "convert.rows-as-published",
+            "",
+            f"{dataset.name} keeps the rows that it has as published",
+            f"drop {Argument('freq')}",
+        )
     files = () if request.frame is not None else (request.data, *request.more)
     inputs = tuple(path for path in (*files, request.meta_csv, request.ids, *contents.paths) if path)
     index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
@@ -88,13 +95,20 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     """Raise SettingsError for several files in a one-file format, and for an option that only other formats read."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
-        raise SettingsError("", f"{title} has one file, and {Argument('data')} names several", "drop the others")
+        raise SettingsError(
+            "convert.one-file", "", f"{title} has one file, and {Argument('data')} names several", "drop the others"
+        )
     read_fields = frozenset().union(*(known_format.takes for known_format in FORMATS.values()))
     clock_fields = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
         is_given = getattr(request, field) not in (None, (), False)
         if is_given and field in read_fields - format.takes - clock_fields:
-            raise SettingsError("", f"{Argument(option.name)} is superfluous: {title} says that itself", "drop it")
+            raise SettingsError(
+                "convert.superfluous",
+                "",
+                f"{Argument(option.name)} is superfluous: {title} says that itself",
+                "drop it",
+            )
 
 
 def _find_published(
@@ -120,9 +134,14 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
         named = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
-        raise SocialxError(path, problem, likely if other else Command("convert", "auto", path, **named, **written))
+        raise SocialxError(
+            "convert.other-data-set",
+            path,
+            problem,
+            likely if other else Command("convert", "auto", path, **named, **written),
+        )
     sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
-    return (Message(path, sentence, sample=foreign),) if foreign else ()
+    return (Message("convert.foreign-sensors", path, sentence, sample=foreign),) if foreign else ()
 
 
 def order_times(
@@ -142,10 +161,18 @@ def order_times(
         wall = Clock("UTC", zone).local(times)
         if goes_back(wall):
             twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
-            notes += [] if "come twice" in " ".join(map(str, contents.notes)) else [Message(path, twice)]
+            notes += (
+                []
+                if "come twice" in " ".join(map(str, contents.notes))
+                else [Message("convert.hour-twice", path, twice)]
+            )
             readings = replace(readings, timezone="UTC", local_zone=zone)
         else:
-            notes += [Message(path, f"the times are written as wall times of {zone}")] if zone != "UTC" else []
+            notes += (
+                [Message("convert.wall-times", path, f"the times are written as wall times of {zone}")]
+                if zone != "UTC"
+                else []
+            )
             readings, times = replace(readings, timezone=zone), wall
     elif zone and goes_back(times):
         times, told = in_utc(times, zone, path)
@@ -178,14 +205,14 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
         ids = read_ids(request.ids)
         if len(ids) != count:
             problem = f"the file has {len(ids)} ids for the {count} sensors of {request.data}"
-            raise SocialxError(request.ids, problem, "name the ids of this data set")
+            raise SocialxError("ids.count", request.ids, problem, "name the ids of this data set")
         return ids, ()
     indexed = index_ids(meta) if meta else {}
     if sorted(indexed) == list(range(count)):
         return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
     numbered = f"the file has no sensor ids, so the sensors are 0 to {count - 1}"
     return tuple(map(str, range(count))), (
-        Message(request.where, numbered, f"name ids with {Argument('ids', 'FILE')}"),
+        Message("ids.numbered", request.where, numbered, f"name ids with {Argument('ids', 'FILE')}"),
     )
 
 
@@ -220,7 +247,7 @@ def _sensors(
         helps = (
             f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
         )
-        raise SocialxError(request.where, "the file holds no positions of its sensors", helps)
+        raise SocialxError("convert.no-positions", request.where, "the file holds no positions of its sensors", helps)
     locations, remarks = match_ids(ids, locations)
     notes += [f"{positions}: {remark}" for remark in remarks]
     listed = [location for vdid in ids if (location := locations.get(match_key(vdid)))]
@@ -241,11 +268,15 @@ def stored_unit(feature: str, text: str) -> str:
     if feature != SPEED:
         if (measured := parse_unit(text)) and measured[0] == SPEED:
             problem = f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}"
-            raise SettingsError("", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}")
+            raise SettingsError(
+                "units.of-speeds", "", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}"
+            )
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit
-    raise SettingsError("", f"{Argument('units', text)} is not a unit of speeds", "choose mph, km/h or m/s")
+    raise SettingsError(
+        "units.unknown-speed", "", f"{Argument('units', text)} is not a unit of speeds", "choose mph, km/h or m/s"
+    )
 
 
 def _readings(
@@ -259,23 +290,27 @@ def _readings(
         published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
         if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
             problem = f"the ids are not those of {name}, so the data set is named {MINE}"
-            notes.append(Message(request.where, problem, f"choose another name with {Argument('name', 'NAME')}"))
+            notes.append(
+                Message(
+                    "convert.named-mine", request.where, problem, f"choose another name with {Argument('name', 'NAME')}"
+                )
+            )
             name = MINE
     units, unsaid = _units(request, contents, dataset)
     missing = None if contents.others else dataset.missing if dataset else contents.missing_number()
     if contents.others:
         if SPEED in units and request.missing is None:
             zero = "a speed of 0 is treated as missing, and 0 of another quantity as an observation"
-            notes.append(Message("", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
+            notes.append(Message("convert.zero-missing", "", f"{zero} ({Argument('missing', 'none')} if 0 is a speed)"))
     elif request.missing is not None:
         missing = request.missing[0] if request.missing else None
     elif missing is None:
         zero = f"{contents.feature} 0 is treated as an observation ({Argument('missing', 0)} if 0 means missing)"
-        notes.append(Message("", zero))
+        notes.append(Message("convert.zero-reading", "", zero))
     elif dataset is None:
         kept = f"{Argument('missing', 'none')} to keep {'zeros' if missing == 0 else 'it'}"
         zero = f"{contents.feature} {missing:g} is treated as missing ({kept})"
-        notes.append(Message("", zero))
+        notes.append(Message("convert.code-missing", "", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,
@@ -308,8 +343,8 @@ def _units(
     unknown = [name for name, unit in units.items() if unit == "unknown"]
     if feature not in unknown:
         problem = f"the unit of {' and '.join(unknown)} is unknown"
-        return units, (Message(request.where, problem),) if unknown else ()
+        return units, (Message("units.unsaid", request.where, problem),) if unknown else ()
     one, other = UNITS_LIKE.get(feature, ("mph", "km/h"))
     which, later = "it" if len(units) == 1 else f"that of {feature}", Command("backfill", "OUT.h5", units="UNIT")
     says = f"name {which} with {Argument('units', one)} or {Argument('units', other)}, or later with {later}"
-    return units, (Message(request.where, "the unit is unknown", says),)
+    return units, (Message("units.unknown", request.where, "the unit is unknown", says),)

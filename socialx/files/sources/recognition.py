@@ -50,7 +50,7 @@ def refuse_socialx_file(head: FileHead) -> None:
     """Raise SocialxError where the file already is a socialx file."""
     if kind := socialx_kind(head):
         problem = f"this is already a socialx file ({kind.name}: {kind.why})"
-        raise SocialxError(head.path, problem, kind.next or Command("inspect", head.path))
+        raise SocialxError("convert.socialx-file", head.path, problem, kind.next or Command("inspect", head.path))
 
 
 def socialx_kind(head: FileHead) -> FileKind | None:
@@ -65,9 +65,13 @@ def socialx_kind(head: FileHead) -> FileKind | None:
         return None
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(head.path, "this is an HDF5 file that holds nothing", "download or write it again")
+            raise SocialxError(
+                "hdf5.empty", head.path, "this is an HDF5 file that holds nothing", "download or write it again"
+            )
         if {"forecast", "origin", "times", "sensors"} <= set(file):
-            raise SocialxError(head.path, "the file is a forecast that predict wrote, not readings", FORECAST)
+            raise SocialxError(
+                "convert.forecast-file", head.path, "the file is a forecast that predict wrote, not readings", FORECAST
+            )
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         if frames or not mine:
@@ -86,12 +90,12 @@ def find(kind: str) -> PublishedDataset | Format | None:
         return named
     if name in FORMER:
         if anchor := FORMER[name]:
-            raise SettingsError(kind, "convert does not read this format", by_recipe(anchor))
+            raise SettingsError("convert.not-read", kind, "convert does not read this format", by_recipe(anchor))
         return FORMATS[CSV]
     names = [AUTO, *DATASETS, *FORMATS]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
-    raise SettingsError(kind, "this is an unknown data set or format", hint)
+    raise SettingsError("convert.unknown-format", kind, "this is an unknown data set or format", hint)
 
 
 def recognise(head: FileHead) -> tuple[Format, str]:

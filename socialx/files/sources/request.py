@@ -49,7 +49,9 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
-        raise SettingsError("", f"{Argument(argument, text)} is not a time in whole minutes", "write for example 5min")
+        raise SettingsError(
+            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", "write for example 5min"
+        )
     return step
 
 
@@ -57,7 +59,9 @@ def _resample(given: str | timedelta) -> int:
     """Convert the option ``resample``, such as 5min, to seconds. Raises SettingsError unless a day is a multiple."""
     step = parse_freq(given, "resample")
     if 24 * UNITS_S["h"] % step:
-        raise SettingsError("", f"{Argument('resample', given)} does not divide a day", "write for example 5min")
+        raise SettingsError(
+            "option.resample", "", f"{Argument('resample', given)} does not divide a day", "write for example 5min"
+        )
     return step
 
 
@@ -70,13 +74,13 @@ def _time_format(text: str) -> str:
             return text
     problem = f"{Argument('time_format', text)} lacks the year, month, day, or AM or PM"
     example = f"write for example {Argument('time_format', '%d/%m/%Y %H:%M')}, or join a column of dates"
-    raise SettingsError("", problem, example)
+    raise SettingsError("option.time-format", "", problem, example)
 
 
 def _decimal(text: str) -> str:
     """Return the decimal sign. Raises SettingsError unless ``text`` is a point or a comma."""
     if text.strip() not in (".", ","):
-        raise SettingsError("", f"{Argument('decimal', text)} must be . or ,", "choose . or ,")
+        raise SettingsError("option.decimal", "", f"{Argument('decimal', text)} must be . or ,", "choose . or ,")
     return text.strip()
 
 
@@ -84,13 +88,17 @@ def _quantity(text: str) -> str:
     """Return the feature name for a quantity, avg_speed for speed. Raises SettingsError for an unknown quantity."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
-    raise SettingsError("", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}")
+    raise SettingsError(
+        "option.quantity", "", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}"
+    )
 
 
 def free_unit(text: str) -> str:
     """Return a unit as typed, for any quantity. Raises SettingsError for blank or unprintable text."""
     if not (text.strip() and text.isprintable()):
-        raise SettingsError("", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph")
+        raise SettingsError(
+            "option.units", "", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph"
+        )
     return text
 
 
@@ -107,7 +115,9 @@ def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
             number = math.inf
         if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
             example = f"write for example {Argument('missing', 0)}"
-            raise SettingsError("", f"{Argument('missing', code)} is neither a number nor none", example)
+            raise SettingsError(
+                "option.missing", "", f"{Argument('missing', code)} is neither a number nor none", example
+            )
         if not math.isnan(number):
             numbers.append(number)
     return tuple(numbers)
@@ -117,7 +127,9 @@ def zone_name(name: str, argument: str = "timezone") -> str:
     """Return a zone name, checked where zone data are installed; ``argument``: the option's name in errors."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
-        raise SettingsError("", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}")
+        raise SettingsError(
+            "option.zone", "", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}"
+        )
     return name
 
 
@@ -237,14 +249,16 @@ class ConvertOptions:
         """
         paths = files_in(data)
         if not paths:
-            raise SettingsError("", f"{Argument('data')} has no file in it", "name one or several files")
+            raise SettingsError(
+                "option.no-file", "", f"{Argument('data')} has no file in it", "name one or several files"
+            )
         options_by_name = {option.name: (field, option) for field, option in options(task).items()}
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in options_by_name:
                 near = difflib.get_close_matches(name, options_by_name, 1)
                 hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(options_by_name)}"
-                raise SettingsError("", f"{task} has no argument {Argument(name)}", hint)
+                raise SettingsError("call.unknown-argument", "", f"{task} has no argument {Argument(name)}", hint)
             field, option = options_by_name[name]
             if value is not None:
                 values[field] = bool(value) if getattr(cls, field) is False else option.parse(value)

@@ -99,10 +99,21 @@ def average_blocks(
         if not steps.ready:
             steps.look(seconds, values)
         if not steps.ready:
-            raise SettingsError(where, "each sensor has fewer than two readings", f"drop {Argument('resample')}")
+            raise SettingsError(
+                "resample.few-readings",
+                where,
+                "each sensor has fewer than two readings",
+                f"drop {Argument('resample')}",
+            )
         yield from steps.average(seconds, values, features, group, sums)
     if odd:
-        note(Message(where, f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means"))
+        note(
+            Message(
+                "resample.impossible",
+                where,
+                f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means",
+            )
+        )
 
 
 def _pieces(blocks: Blocks) -> Blocks:
@@ -135,11 +146,17 @@ class _Steps:
         step = float(np.median(usual))
         if usual.min() >= self.step:
             problem = f"rows are {step / 60:g} min apart, no finer ones"
-            raise SettingsError(self.where, problem, f"drop {Argument('resample')}")
+            raise SettingsError("resample.no-finer", self.where, problem, f"drop {Argument('resample')}")
         self.usual[~np.isfinite(self.usual)] = step
         self.ready = True
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
-        note(Message(self.where, f"{every}: counts are sums, all else are means; a sensor needs half of its rows"))
+        note(
+            Message(
+                "resample.rule",
+                self.where,
+                f"{every}: counts are sums, all else are means; a sensor needs half of its rows",
+            )
+        )
 
     def average(
         self, seconds: np.ndarray, values: np.ndarray, features: Sequence[str], group_s: int, sums: bool
@@ -230,7 +247,9 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     if request.step_s and len(odd := odd_rows(seconds, step)):
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
-        raise SettingsError(where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
+        raise SettingsError(
+            "rows.no-multiple", where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy
+        )
     lacking = gap_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
@@ -238,10 +257,12 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     if len(lacking) > len(seconds) and not request.step_s:
         every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from the first row to the last one"
         remedy = f"check the dates, or write such rows without readings with {freq}"
-        raise SocialxError(where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy)
+        raise SocialxError(
+            "rows.mostly-gaps", where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy
+        )
     axis = np.sort(np.concatenate([seconds, lacking]))
     told = f"{counted(len(lacking), 'missing row is', 'missing rows are')} written without readings"
-    lacks = Message(where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
+    lacks = Message("rows.gaps-filled", where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")
     return replace(readings, blocks=_fill_rows(readings.blocks, axis)), (lacks,)
 
 

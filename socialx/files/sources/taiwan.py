@@ -73,7 +73,9 @@ def _texts(head: FileHead) -> Iterator[tuple[Path, str]]:
                     raise ValueError(f"more than {CONTENT_BYTES >> 20} MiB")
                 yield path, content.decode("utf-8-sig")
             except UNREADABLE as error:
-                raise SocialxError(path, f"the file cannot be read ({in_short(error, 80)})", ADVICE) from None
+                raise SocialxError(
+                    "taiwan.unreadable", path, f"the file cannot be read ({in_short(error, 80)})", ADVICE
+                ) from None
 
 
 def _read(request: ConvertOptions) -> Contents:
@@ -96,15 +98,18 @@ def _read(request: ConvertOptions) -> Contents:
             bar.advance()
     if not snapshots:
         helps = "name a file VDLiveList, or a folder or zip of them"
-        raise SocialxError(request.data, "there are no readings of lanes in it", helps)
+        raise SocialxError("taiwan.no-readings", request.data, "there are no readings of lanes in it", helps)
     if left:
-        notes.append(Message(request.data, f"left out, without readings of lanes: {sample(left)}"))
+        notes.append(Message("taiwan.left-out", request.data, f"left out, without readings of lanes: {sample(left)}"))
     frame, step = _select_near(pd.concat(snapshots), request, notes)
     if request.round_times:
         described = replace(described, round_s=step)
     grid = table.read([frame], described)
     contents = as_contents(replace(grid, positions=places), described, request)
-    told = (Message(request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n for n in grid.notes)
+    told = (
+        Message(n.code, request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n
+        for n in grid.notes
+    )
     return replace(contents, timezone=ZONE, table="", notes=(*told, *notes))
 
 
@@ -112,14 +117,18 @@ def _describe(request: ConvertOptions) -> TableSpec:
     """Return the description for the lane table with the user's quantities, speed by default."""
     if request.timezone not in (None, ZONE):
         raise SettingsError(
-            "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}", "drop it"
+            "taiwan.zone", "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}", "drop it"
         )
     wanted = [QUANTITIES.get(name.strip().lower(), name) for name in filter(None, request.channels)] or [SPEED]
     if len({*wanted}) < len(wanted) or {*wanted} - {*FEATURES}:
         problem = f"{Argument('channel', request.channel)} is not there"
-        raise SettingsError("", problem, f"choose {Argument('channel', ','.join(QUANTITIES))}, or some of these")
+        raise SettingsError(
+            "taiwan.channel", "", problem, f"choose {Argument('channel', ','.join(QUANTITIES))}, or some of these"
+        )
     if request.units and UNITS.get(wanted[0]) not in (None, request.units):
-        raise SettingsError("", f"{wanted[0]} is in {UNITS[wanted[0]]}, not {request.units}", "drop the unit")
+        raise SettingsError(
+            "taiwan.unit", "", f"{wanted[0]} is in {UNITS[wanted[0]]}, not {request.units}", "drop the unit"
+        )
     values, units = ({name: names[name] for name in wanted if name in names} for names in (FEATURES, UNITS))
     vdid, time, *lane = COLUMNS[:4]
     return TableSpec(values, (time,), (vdid,), tuple(lane), zone=ZONE, units=units, below=0.0, weights="Volume")
@@ -135,10 +144,12 @@ def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> t
     near = seconds.between(snapshots[0] - step, snapshots[-1] + step)
     far = frame["VDID"][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
-    notes += [Message(request.data, out)] if far else []
+    notes += [Message("taiwan.other-times", request.data, out)] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
         problem = f"detectors have times that are closer than the {step // 60} min between snapshots"
-        raise SocialxError(request.data, problem, f"move each to a whole step with {Argument('round_times', True)}")
+        raise SocialxError(
+            "taiwan.too-close", request.data, problem, f"move each to a whole step with {Argument('round_times', True)}"
+        )
     return frame[near].reset_index(drop=True), step
 
 
@@ -150,9 +161,11 @@ def _entries(path: Path, text: str) -> list[dict[str, Any]]:
         root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
         lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
-        raise SocialxError(path, f"this is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE) from None
+        raise SocialxError(
+            "taiwan.parse", path, f"this is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE
+        ) from None
     if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
-        raise SocialxError(path, "there is no list VDLives or VDs in it", ADVICE)
+        raise SocialxError("taiwan.no-list", path, "there is no list VDLives or VDs in it", ADVICE)
     return lists[0]
 
 
@@ -181,7 +194,7 @@ def _rows(path: Path, vd: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
             yield vdid, wall, link, str(lane["LaneID"]), _number(lane, "Speed"), _number(lane, "Occupancy"), volume
     except (ValueError, OverflowError, TypeError, AttributeError, KeyError) as error:
         problem = f"the detector {vdid[:40]!r} at {time[:40]!r} breaks the standard ({in_short(error, 80)})"
-        raise SocialxError(path, problem, ADVICE) from None
+        raise SocialxError("taiwan.detector", path, problem, ADVICE) from None
 
 
 def _number(entry: Mapping[str, Any], name: str) -> float:

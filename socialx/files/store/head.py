@@ -129,17 +129,17 @@ def first_bytes(path: Path, advice: str) -> bytes:
 def check_first_line(head: FileHead, advice: str) -> None:
     """Raise SocialxError for a folder, and an endless first line (remedy: ``advice``): a download full of zeros."""
     if head.kind == "folder":
-        raise SocialxError(head.path, "this is a folder", "name a file in it")
+        raise SocialxError("file.folder", head.path, "this is a folder", "name a file in it")
     if not head.ends:
         problem = f"the first {LINE_BYTES >> 20} MiB hold no end of a line, so the file is no table"
-        raise SocialxError(head.path, problem, advice)
+        raise SocialxError("file.no-line", head.path, problem, advice)
 
 
 def check_text(path: Path, first: bytes) -> None:
     """Raise SocialxError where the ``first`` bytes show packed or UTF-16 text, for readers of plain text."""
     for magic, (kind, remedy) in PACKED.items():
         if first.startswith(magic):
-            raise SocialxError(path, f"the file is {kind}", remedy)
+            raise SocialxError("file.no-text", path, f"the file is {kind}", remedy)
 
 
 @contextmanager
@@ -151,18 +151,24 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
         first = file.read(FIRST_BYTES)
     except FileNotFoundError:
         remedy = f"check the path{'' if advice == AGAIN else f', or {advice}'}"
-        raise SocialxError(path, "there is no such file", remedy) from None
+        raise SocialxError("file.missing", path, "there is no such file", remedy) from None
     except IsADirectoryError:
-        raise SocialxError(path, "this is a folder", "name a file in it") from None
+        raise SocialxError("file.folder", path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        raise SocialxError(path, f"the file cannot be read ({error.strerror})", "check path and permissions") from None
+        raise SocialxError(
+            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check path and permissions"
+        ) from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
-        raise SocialxError(path, f"the file cannot be unpacked ({error})", "unpack the zip and name a folder") from None
+        raise SocialxError(
+            "file.packed", path, f"the file cannot be unpacked ({error})", "unpack the zip and name a folder"
+        ) from None
     with file:
         if not first:
-            raise SocialxError(path, "the file is empty", advice)
+            raise SocialxError("file.empty", path, "the file is empty", advice)
         if first.startswith(b"version https://git-lfs"):
-            raise SocialxError(path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it")
+            raise SocialxError(
+                "file.lfs", path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it"
+            )
         file.seek(0)
         yield file, first
 
@@ -181,7 +187,7 @@ def unpack(path: Path, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
             members = member_names(archive)
             if len(members) != 1:
                 problem = f"there are {len(members)} files in the zip ({sample(members)})"
-                raise SocialxError(path, problem, "unpack it and name the file")
+                raise SocialxError("file.zip-members", path, problem, "unpack it and name the file")
             with archive.open(members[0]) as stream:
                 yield stream
     elif magic == GZIP:

@@ -34,20 +34,26 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
     three are bugs and keep their traceback.
     """
     if not first_bytes(path, advice).startswith(HDF5):
-        raise SocialxError(path, "this is not an HDF5 file", advice)
+        raise SocialxError("hdf5.not", path, "this is not an HDF5 file", advice)
     try:
         with h5py.File(path, "r", locking=locking) as file:
             yield file
     except BlockingIOError:
-        raise SocialxError(path, "another process is writing it", "wait until it is done") from None
+        raise SocialxError("hdf5.busy", path, "another process is writing it", "wait until it is done") from None
     except MemoryError as error:
-        raise SocialxError(path, f"the file has more than fits into memory ({_words(error)})", advice) from error
+        raise SocialxError(
+            "hdf5.no-memory", path, f"the file has more than fits into memory ({_words(error)})", advice
+        ) from error
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
-        raise SocialxError(path, f"this is truncated or damaged HDF5 ({_words(error)})", advice) from error
+        raise SocialxError(
+            "hdf5.damaged", path, f"this is truncated or damaged HDF5 ({_words(error)})", advice
+        ) from error
     except (TypeError, AttributeError, IndexError) as error:
         if not _raised_by_h5py(error):
             raise
-        raise SocialxError(path, f"this is HDF5 that cannot be read ({_words(error)})", advice) from error
+        raise SocialxError(
+            "hdf5.unreadable", path, f"this is HDF5 that cannot be read ({_words(error)})", advice
+        ) from error
 
 
 @contextmanager
@@ -136,9 +142,11 @@ def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
     except (TypeError, KeyError):  # of a type that a program made up, or of a name that is no text
         link = None
     if isinstance(link, h5py.ExternalLink):
-        return SocialxError(path, f"{name} is a link to {link.path} in another file, {link.filename}", INSIDE)
+        return SocialxError(
+            "hdf5.link-elsewhere", path, f"{name} is a link to {link.path} in another file, {link.filename}", INSIDE
+        )
     problem = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
-    return SocialxError(path, f"{name} is {problem}, not the data itself", INSIDE)
+    return SocialxError("hdf5.link", path, f"{name} is {problem}, not the data itself", INSIDE)
 
 
 def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
@@ -146,9 +154,11 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
     if dataset.is_virtual or dataset.external:
         others = [source.file_name for source in dataset.virtual_sources()] if dataset.is_virtual else []
         names = ", ".join(dict.fromkeys(others or [name for name, *_ in dataset.external or []]))
-        raise SocialxError(path, f"{dataset.name} has its values in other files ({names[:160]})", INSIDE)
+        raise SocialxError(
+            "hdf5.external", path, f"{dataset.name} has its values in other files ({names[:160]})", INSIDE
+        )
     if dataset.shape is None:
-        raise SocialxError(path, f"{dataset.name} is empty, it has not even a shape", advice)
+        raise SocialxError("hdf5.no-shape", path, f"{dataset.name} is empty, it has not even a shape", advice)
     shape = dataset.shape if dataset.chunks is None else tuple(map(max, dataset.shape, dataset.chunks))
     declared = math.prod(shape) * dataset.dtype.itemsize
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
@@ -156,4 +166,4 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
         problem = (
             f"{dataset.name} declares {dataset.dtype} {dataset.shape}, which its {stored:,} stored bytes cannot hold"
         )
-        raise SocialxError(path, problem, advice)
+        raise SocialxError("hdf5.declares-more", path, problem, advice)

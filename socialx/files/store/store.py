@@ -99,7 +99,7 @@ class Store(ResultRepr):
         zone = known_zone(self.local_zone)
         if self.local_zone is not None and (zone is None or not is_utc(self.timezone)):
             problem = f"the local zone {shortened(self.local_zone, ITEM)!a} is not known, or the times are not in UTC"
-            raise SocialxError(self.path, problem, f"install the package tzdata, or {AGAIN}")
+            raise SocialxError("store.local-zone", self.path, problem, f"install the package tzdata, or {AGAIN}")
         return zone
 
     @cached_property
@@ -181,7 +181,7 @@ class Store(ResultRepr):
                 codes = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
             missing = Argument("missing", ",".join(f"{code:g}" for code in (*codes, *numbers)))
             helps = f"if {' and '.join(f'{n:g}' for n in numbers)} means no reading, convert again with {missing}"
-        raise SocialxError(where or self.path, f"{problem} ({sample(named)})", helps)
+        raise SocialxError("store.impossible", where or self.path, f"{problem} ({sample(named)})", helps)
 
     def latest_before(self, page: int) -> np.ndarray:
         """Return each sensor's latest observation before a page, float32 [N]; NaN where none came yet. page: the
@@ -209,7 +209,9 @@ class Store(ResultRepr):
             problem = f"the file lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
             free = Argument("model.zero_shot", True)
             remedy = f"name the data of that network, or train a zero-shot run with {free}"
-            raise SocialxError(self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy)
+            raise SocialxError(
+                "store.lacks-sensors", self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy
+            )
         columns = np.array([column_by_id[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
@@ -218,7 +220,9 @@ class Store(ResultRepr):
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
-                raise SocialxError(self.path, "the file was changed while it was read", "run the command again")
+                raise SocialxError(
+                    "store.changed", self.path, "the file was changed while it was read", "run the command again"
+                )
             values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
         if len(values) != len(chosen):
             values = values[chosen - chosen[0]]
@@ -246,13 +250,18 @@ def open_store(
         rules = file["metadata"].attrs
         if MISSING_ATTR not in rules:
             raise SocialxError(
-                path, "this is an older file, which does not say what a missing reading is", Command("backfill", path)
+                "store.missing-unsaid",
+                path,
+                "this is an older file, which does not say what a missing reading is",
+                Command("backfill", path),
             )
         feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"forecast it with {Argument('data.targets', names[0])}"
-            raise SocialxError(path, f"there is no feature {feature!r}, the file has {', '.join(names)}", hint)
+            raise SocialxError(
+                "store.no-feature", path, f"there is no feature {feature!r}, the file has {', '.join(names)}", hint
+            )
         timed = timestamps != b""
         rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
         seconds = timestamp_seconds(timestamps[rows], str(path))

@@ -31,6 +31,7 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
             seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
         except ValueError:
             raise SocialxError(
+                "time.row",
                 where,
                 f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS",
                 "correct it and convert again",
@@ -64,7 +65,9 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
         problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
-        raise SocialxError(where, problem, "convert a file with rows in whole minutes, each at its own time")
+        raise SocialxError(
+            "time.step", where, problem, "convert a file with rows in whole minutes, each at its own time"
+        )
     return minutes
 
 
@@ -78,7 +81,9 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
         texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
         problem = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
         helps = f"move each time to the nearest whole step with {Argument('round_times', True)}"
-        raise SocialxError(where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps)
+        raise SocialxError(
+            "time.jitter", where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps
+        )
 
 
 def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -228,7 +233,7 @@ class Clock:
         if moment.tzinfo is not None:
             if stored is None:
                 unknown = f"{said} has a zone, and the file does not say its zone"
-                raise SettingsError("", unknown, "give the wall time without a zone")
+                raise SettingsError("time.zone-unsaid", "", unknown, "give the wall time without a zone")
             return int(moment.astimezone(stored).replace(tzinfo=UTC).timestamp())
         second = int(moment.replace(tzinfo=UTC).timestamp())
         if zone is None:
@@ -239,7 +244,10 @@ class Clock:
             answers = [Argument(argument, clock.text(second)) for second in sorted({first, max(first, last)})]
             which = "comes twice on" if first < last else "is skipped by"
             raise SettingsError(
-                "", f"{said} {which} the clock of {self.name}", f"write {' or '.join(map(str, answers))}"
+                "time.clock-change",
+                "",
+                f"{said} {which} the clock of {self.name}",
+                f"write {' or '.join(map(str, answers))}",
             )
         return second if self.local_zone is None else first
 
@@ -263,7 +271,9 @@ def read_time(time: Time, argument: str, zone: ZoneInfo | None) -> datetime:
         _ = moment + timedelta(1), moment - timedelta(1)
         return moment
     except (ValueError, OverflowError, KeyError):
-        raise SettingsError("", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00") from None
+        raise SettingsError(
+            "time.unreadable", "", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00"
+        ) from None
 
 
 def as_text(seconds: int) -> str:

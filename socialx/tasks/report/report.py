@@ -62,7 +62,7 @@ def report(
     """
     with subscribe(progress):
         if not runs:
-            raise SettingsError("report", "no run", "name a run folder")
+            raise SettingsError("report.no-run", "report", "no run", "name a run folder")
         names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data})
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD))
@@ -131,12 +131,18 @@ def _readme(names: Sequence[str], card: str | None) -> Path | None:
     if card is None:
         return None
     if len(names) != 1:
-        raise SettingsError("", f"{Argument('card')} is of one run, and {len(names)} are named", "name one run folder")
+        raise SettingsError(
+            "report.one-run", "", f"{Argument('card')} is of one run, and {len(names)} are named", "name one run folder"
+        )
     if not LICENCE.fullmatch(card):
-        raise SettingsError(Argument("card", card), "no identifier of a licence", "for example mit, or unknown")
+        raise SettingsError(
+            "report.licence", Argument("card", card), "no identifier of a licence", "for example mit, or unknown"
+        )
     folder = find_run_folder(Path(names[0])).path
     if folder.parent == TRAINED:
-        raise SettingsError(Argument("card", card), f"{names[0]} comes with the package", "name a run of your own")
+        raise SettingsError(
+            "report.shipped", Argument("card", card), f"{names[0]} comes with the package", "name a run of your own"
+        )
     return folder / "README.md"
 
 

@@ -118,6 +118,7 @@ def join(
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
         leaves_out = f", drop what is no sensor: {drop}" if few else ""
         raise SocialxError(
+            "positions.lacking",
             path,
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
             f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
@@ -151,13 +152,14 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
                 same = (first.latitude, first.longitude) == (location.latitude, location.longitude)
                 if not same and (not ids or key in wanted()):
                     raise SocialxError(
+                        "positions.two",
                         path,
                         f"{line} gives sensor {location.sensor_id} two positions ({first.latitude}, {first.longitude}) "
                         f"and ({location.latitude}, {location.longitude})",
                         "remove one, perhaps of another city",
                     )
     if not locations:
-        raise SocialxError(path, "the file has no sensors", ADVICE)
+        raise SocialxError("positions.no-sensors", path, "the file has no sensors", ADVICE)
     if notes is not None:
         notes += [f"{path}: {table.told}" for table in tables if table.told]
     return locations
@@ -176,9 +178,11 @@ def index_ids(path: Path) -> dict[int, str]:
             key = match_key(index)
             if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
                 problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
-                raise SocialxError(path, problem, "correct it")
+                raise SocialxError("positions.index", path, problem, "correct it")
     if twice := find_repeated(ids.values()):
-        raise SocialxError(path, f"the column index gives sensors two places ({sample(twice)})", "correct it")
+        raise SocialxError(
+            "positions.index-twice", path, f"the column index gives sensors two places ({sample(twice)})", "correct it"
+        )
     return ids
 
 
@@ -190,12 +194,14 @@ def read_ids(path: Path) -> tuple[str, ...]:
             line_ids = [text for cell in cells for text in cell.split()]
             several_ids = several_ids or (f"{line} has {sample(line_ids)}" if len(line_ids) > 1 else "")
             if several_ids and ids:
-                raise SocialxError(path, f"{several_ids}, not one sensor id", IDS_ADVICE)
+                raise SocialxError("ids.several-columns", path, f"{several_ids}, not one sensor id", IDS_ADVICE)
             ids += line_ids
     if not ids or not all(map(str.isprintable, ids)):
-        raise SocialxError(path, "the file has no sensor ids", IDS_ADVICE)
+        raise SocialxError("ids.none", path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
-        raise SocialxError(path, f"the file names sensors more than once ({sample(twice)})", "remove the repeated ones")
+        raise SocialxError(
+            "ids.twice", path, f"the file names sensors more than once ({sample(twice)})", "remove the repeated ones"
+        )
     return tuple(ids)
 
 
@@ -250,12 +256,14 @@ def _table(path: Path, walk: Callable[[], Rows], wanted: set[str]) -> _Table:
     places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
-        raise SocialxError(path, problem, ADVICE)
+        raise SocialxError("positions.no-columns", path, problem, ADVICE)
     (rank, columns, swapped), *rivals = places
     called = [" and ".join(names[column] for column in pair) for _, pair, _ in places]
     if rivals and rivals[0][0] == rank:
         remedy = "rename those of the sensors to latitude and longitude"
-        raise SocialxError(path, f"there are positions in {called[0]}, and others in {called[1]}", remedy)
+        raise SocialxError(
+            "positions.two-kinds", path, f"there are positions in {called[0]}, and others in {called[1]}", remedy
+        )
     lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
     free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair} - {*others.values()})
@@ -277,7 +285,7 @@ def _body(path: Path, walk: Callable[[], Rows], header: int, width: int) -> Rows
     with closing(walk()) as rows:
         for line, cells in islice(rows, header, None):
             if len(cells) < width or any(cells[width:]):
-                raise SocialxError(path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+                raise SocialxError("positions.cells", path, f"{line} has {len(cells)} cells, not {width}", "correct it")
             yield line, cells
 
 
@@ -286,7 +294,7 @@ def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
     degrees = degrees[plausible_location(*degrees.T)]
     if len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
         problem = f"{names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
-        raise SocialxError(path, problem, "name columns latitude and longitude, in degrees")
+        raise SocialxError("positions.plane", path, problem, "name columns latitude and longitude, in degrees")
 
 
 def _split(name: str) -> list[str]:
@@ -358,18 +366,18 @@ def _id_columns(
                 return best[0], matches[best[0]][0]
             listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
             problem = f"{listed} hold about as many sensors of the data"
-            raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+            raise SocialxError("positions.id-columns", path, problem, f"rename the column of the ids to {IDS[0]}")
     ranks = {column: _id_rank(names[column]) for column in free}
     least = min(ranks.values(), default=UNNAMED)
     best = [(column,) for column in free if ranks[column] == least < UNNAMED]
     if len(best) != 1:
         listed = sample([names[column] for column in free], 8) or "no column"
         problem = f"{listed} {'hold no sensor of the data' if wanted else 'may be the ids'}"
-        raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+        raise SocialxError("positions.id-column-unclear", path, problem, f"rename the column of the ids to {IDS[0]}")
     first = best[0][0]
     if not wanted and len(rows) > TIMES * len({row[first] for row in rows}):
         problem = f"the same {names[first]} stands in many rows, as in a table of readings"
-        raise SocialxError(path, problem, "write one row for each sensor")
+        raise SocialxError("positions.id-column-named", path, problem, "write one row for each sensor")
     return best[0], 0
 
 
@@ -440,7 +448,7 @@ def _location(path: Path, line: str, cells: list[str], table: _Table) -> Locatio
         return None
     sensor_id = table.sensor_id(cells)
     if not sensor_id:
-        raise SocialxError(path, f"{line} has no sensor id", "correct it")
+        raise SocialxError("positions.no-id", path, f"{line} has no sensor id", "correct it")
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         remedy = "correct it"
         if valid_degrees(longitude, latitude):
@@ -453,7 +461,7 @@ def _location(path: Path, line: str, cells: list[str], table: _Table) -> Locatio
         template = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
         shown = [cell[:40] for cell in shown]
         problem = f"{line} has {template.format(*shown)}, not degrees within +-90 and +-180"
-        raise SocialxError(path, problem, remedy)
+        raise SocialxError("positions.out-of-range", path, problem, remedy)
     texts = {name: cells[column] for name, column in table.others.items()}
     direction = texts.get("dir", texts.get("direction", "")).upper()
     letter = direction if direction in DIRECTIONS else ""

@@ -96,7 +96,7 @@ def table_kind(source: Source) -> str:
     if head.kind in ("parquet", "excel"):
         return head.kind
     if head.kind != "text":
-        raise SocialxError(source, f"this is no table, but {head.kind}", "name a file with a table in it")
+        raise SocialxError("table.kind", source, f"this is no table, but {head.kind}", "name a file with a table in it")
     with _reading(source), unpack(source) as stream:
         begin = stream.read(4096).removeprefix(MARK).lstrip()
     return "json" if begin.startswith((b"{", b"[")) else "text"
@@ -147,9 +147,11 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         problem = f"the text is not written in {error.encoding} (byte {error.object[error.start]:#04x})"
-        raise SocialxError(path, problem, "save it as UTF-8, or describe its encoding") from None
+        raise SocialxError("table.encoding", path, problem, "save it as UTF-8, or describe its encoding") from None
     except UNREADABLE as error:
-        raise SocialxError(path, f"the file cannot be read to its end ({in_short(error)})", MAKE_AGAIN) from None
+        raise SocialxError(
+            "table.unreadable", path, f"the file cannot be read to its end ({in_short(error)})", MAKE_AGAIN
+        ) from None
 
 
 def find_encoding(path: Path) -> str:
@@ -159,12 +161,17 @@ def find_encoding(path: Path) -> str:
     if begin.startswith(UTF16):
         return "utf-16"
     if b"\0" in begin:
-        raise SocialxError(path, "the file has bytes of 0, as no text has", "save it as UTF-8")
+        raise SocialxError("table.zero-bytes", path, "the file has bytes of 0, as no text has", "save it as UTF-8")
     for encoding in ENCODINGS:
         with suppress(UnicodeDecodeError):
             codecs.getincrementaldecoder(encoding)().decode(begin)  # whose last letter may be cut
             return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
-    raise SocialxError(path, "the file is neither a text in UTF-8 nor in another known encoding", "save it as UTF-8")
+    raise SocialxError(
+        "table.unknown-encoding",
+        path,
+        "the file is neither a text in UTF-8 nor in another known encoding",
+        "save it as UTF-8",
+    )
 
 
 def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
@@ -180,7 +187,7 @@ def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
             if len(rest) == LINE_BYTES or blank > BLANK_BYTES:
                 defect = "blank lines" if blank else "without the end of a line"
                 size = (BLANK_BYTES if blank else LINE_BYTES) >> 20
-                raise SocialxError(path, f"{size} MiB {defect} follow line {line}", MAKE_AGAIN)
+                raise SocialxError("table.long-line", path, f"{size} MiB {defect} follow line {line}", MAKE_AGAIN)
             yield line, piece.removeprefix(MARK) if line == 1 else piece
             line += piece.count(b"\n")
 
@@ -312,12 +319,14 @@ class _Text:
                     continue
                 if len(cells) != len(self.names):
                     problem = f"line {at} has {len(cells)} cells, not {len(self.names)}"
-                    raise SocialxError(self.path, problem, "correct the line")
+                    raise SocialxError("table.cells", self.path, problem, "correct the line")
                 lines.append(at)
                 for column, index in zip(columns, wanted, strict=True):
                     column.append(cells[index])
         except csv.Error as error:
-            raise SocialxError(self.path, f"line {line + rows.line_num - 1}: {error}", "correct the line") from None
+            raise SocialxError(
+                "table.csv", self.path, f"line {line + rows.line_num - 1}: {error}", "correct the line"
+            ) from None
         return lines, columns
 
     def _line(self, piece: bytes, line: int, row: int) -> str:
@@ -331,7 +340,9 @@ def _open_text(path: Path, spec: TableSpec) -> _Text:
     lines = [] if piece.isspace() else piece.decode("utf-8", "replace").splitlines()
     filled = [number for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
     if not filled:
-        raise SocialxError(path, f"no line follows line {spec.skip}, so the file is no table", "name another file")
+        raise SocialxError(
+            "table.skip", path, f"no line follows line {spec.skip}, so the file is no table", "name another file"
+        )
     mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
     names, first = _split(lines[filled[0] - 1], mark), filled[0] + 1
     second = _split(lines[filled[1] - 1], mark) if len(filled) > 1 else names
@@ -372,7 +383,7 @@ def _rows(
         name = names[wrong.column]
         problem = f"{called(wrong.row)}, column {name[:40]!a} is {wrong.cell[:40]!a}, not a number"
         helps = f"correct it, leave it empty if missing, or leave the column out with {Argument('drop', name)}"
-        raise SocialxError(where, problem, helps) from None
+        raise SocialxError("table.no-number", where, problem, helps) from None
 
 
 def as_matrix(columns: Sequence[pa.Array], decimal: str = ".", thousands: str = "") -> np.ndarray:
@@ -503,19 +514,24 @@ def as_arrow(frame: Any) -> pa.Table:
         return frame
     if not isinstance(frame, pd.DataFrame):
         remedy = "give a file, or a frame: pandas.DataFrame(readings, times, sensors)"
-        raise SocialxError(FRAME, f"{type(frame).__name__} is no file and no frame", remedy)
+        raise SocialxError("frame.type", FRAME, f"{type(frame).__name__} is no file and no frame", remedy)
     names = ["_".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
     if twice := {*map(str, frame.index.names)} & {*names} or {name for name in names if names.count(name) > 1}:
-        raise SocialxError(FRAME, f"two columns are called {min(twice)!r}", "rename one of them, perhaps the index")
+        raise SocialxError(
+            "table.column-twice",
+            FRAME,
+            f"two columns are called {min(twice)!r}",
+            "rename one of them, perhaps the index",
+        )
     try:
         table = pa.Table.from_pandas(frame)
         return table.select([*range(len(names), table.num_columns), *range(len(names))])  # the index first
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kinds = f"some cells are no numbers, texts or times, or of several kinds ({in_short(error)})"
-        raise SocialxError(FRAME, kinds, "give numbers, and NaN where nothing was read") from None
+        raise SocialxError("table.mixed-cells", FRAME, kinds, "give numbers, and NaN where nothing was read") from None
 
 
 def _open_parquet(path: Path, spec: TableSpec) -> Table:
@@ -527,10 +543,15 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
             schema, count = file.schema_arrow, file.metadata.num_rows
     except (*UNREADABLE, pa.ArrowException) as error:
         problem = f"the parquet file cannot be read ({in_short(error, 120)})"
-        raise SocialxError(path, problem, "write it again") from None
+        raise SocialxError("table.parquet", path, problem, "write it again") from None
     cells, size = count * len(schema.names), container(path).stat().st_size
     if cells > max(PARQUET_CELLS, CELLS_OF_BYTE * size):
-        raise SocialxError(path, f"the file has {cells:,} cells in {size:,} bytes, too many for observations", AS_CSV)
+        raise SocialxError(
+            "table.parquet-bomb",
+            path,
+            f"the file has {cells:,} cells in {size:,} bytes, too many for observations",
+            AS_CSV,
+        )
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         names = [schema.names[column] for column in columns]
@@ -547,14 +568,16 @@ def _open_json(path: Path, spec: TableSpec) -> Table:
     names = [*dict.fromkeys(name for cells in first for name in cells)]
     keys, outer = {*names}, {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
     if mixed := next((name for cells in first for name, text in cells.items() if text and name in outer), None):
-        raise SocialxError(path, f"the key {mixed[:40]!a} has an object in some rows", "write one kind in all rows")
+        raise SocialxError(
+            "table.json-mixed", path, f"the key {mixed[:40]!a} has an object in some rows", "write one kind in all rows"
+        )
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         objects = _objects(path, spec)
         while part := [*islice(objects, OBJECTS)]:
             if other := {name for cells in part for name in cells} - keys:
                 problem = f"some objects have the key {min(other)[:40]!a}, which the first ones do not have"
-                raise SocialxError(path, problem, "write null for it there, or remove it")
+                raise SocialxError("table.json-keys", path, problem, "write null for it there, or remove it")
             yield from _strings([cells.get(names[c], "") for cells in part] for c in columns).to_batches()
 
     return _typed(path, names, batches, spec)
@@ -569,7 +592,9 @@ def _objects(path: Path, spec: TableSpec) -> Iterator[dict[str, str]]:
             whole.append(text)
             if size > JSON_BYTES:
                 helps = f'write an object in each line: jq -c ".[]" {path.name}'
-                raise SocialxError(path, f"an array of more than {JSON_BYTES >> 20} MiB is not read", helps)
+                raise SocialxError(
+                    "table.json-size", path, f"an array of more than {JSON_BYTES >> 20} MiB is not read", helps
+                )
         else:
             for number, row in enumerate(text.split("\n"), line):
                 if row.strip():
@@ -585,13 +610,18 @@ def _loads(path: Path, called: str, text: str) -> Any:
             json.dumps(tree, ensure_ascii=False).encode()
         return tree
     except (ValueError, RecursionError) as error:
-        raise SocialxError(path, f"{called} is not JSON ({in_short(error)})", "correct it") from None
+        raise SocialxError("table.json", path, f"{called} is not JSON ({in_short(error)})", "correct it") from None
 
 
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
     """Return an object's cells as texts, with the cells in inner objects; a list is no number."""
     if not isinstance(row, dict):
-        raise SocialxError(path, f"{called} is no object", "write an object with a time, a sensor and a reading")
+        raise SocialxError(
+            "table.json-no-object",
+            path,
+            f"{called} is no object",
+            "write an object with a time, a sensor and a reading",
+        )
     cells = dict[str, str]()
     for name, value in row.items():
         if isinstance(value, dict) and above.count(".") < 8:
@@ -619,19 +649,23 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
             with zipfile.ZipFile(file) as archive:
                 size = sum(part.file_size for part in archive.infolist())
             if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
-                raise SocialxError(path, f"the workbook has {size:,} bytes unpacked, too many to read", AS_CSV)
+                raise SocialxError(
+                    "table.workbook-size", path, f"the workbook has {size:,} bytes unpacked, too many to read", AS_CSV
+                )
             book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
             try:
                 sheets = {sheet.title: _read_sheet(path, sheet) for sheet in book.worksheets}
             finally:
                 book.close()
     except ImportError:
-        raise SocialxError(path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
+        raise SocialxError(
+            "table.openpyxl", path, "openpyxl is not installed", "pip install 'socialx[excel]'"
+        ) from None
     except SocialxError:
         raise
     except Exception as error:  # noqa: BLE001  of openpyxl, which has many kinds
         problem = f"the file is no workbook that can be read ({in_short(error, 120)})"
-        raise SocialxError(path, problem, "write it again") from None
+        raise SocialxError("table.workbook", path, problem, "write it again") from None
     return sheets if len(sheets) > 1 else dict(zip([""], sheets.values(), strict=True))
 
 
@@ -646,7 +680,7 @@ def _read_sheet(path: Path, sheet: Any) -> list[list[str]]:
         width = max(width, len(row))
         if len(rows) * width > SHEET_CELLS:
             problem = f"a sheet has {len(rows):,} rows and {width:,} columns, too many cells to read"
-            raise SocialxError(path, problem, f"remove cells far from the table, or {AS_CSV}")
+            raise SocialxError("table.sheet-size", path, problem, f"remove cells far from the table, or {AS_CSV}")
     while rows and not rows[-1]:
         rows.pop()
     return [row + [""] * (width - len(row)) for row in rows]

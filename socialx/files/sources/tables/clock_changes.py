@@ -43,7 +43,9 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
 
     if (skipped := second < first).any():
         problem = f"a row has the time {times(int(skipped.argmax()))}, which the start of daylight saving time skips"
-        raise SocialxError(where, f"{problem} in {name}", f"say the right {Argument('timezone')}")
+        raise SocialxError(
+            "clock.skipped-or-twice", where, f"{problem} in {name}", f"say the right {Argument('timezone')}"
+        )
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -52,23 +54,25 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
             after = end < len(wall) and _one_step(first[end] - second[end - 1], step)
             if before == after:
                 problem = f"a row has the time {times(begin)} once in the file, but twice in {name}"
-                raise SocialxError(where, problem, remedy)
+                raise SocialxError("clock.hour-once", where, problem, remedy)
             utc[begin:end] = second[begin:end] if after else first[begin:end]
         else:
             back = int(backs[0])
             if len(backs) > 1 or not _one_step(second[back] - first[back - 1], step):
                 row = int(backs[-1])
                 problem = f"rows next to each other ({times(row - 1, row)}) go back where {name} does"
-                raise SocialxError(where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}")
+                raise SocialxError(
+                    "clock.steps", where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}"
+                )
             utc[back:end] = second[back:end]
             returns.append(f"{times(back - 1)}, then {times(back)}")
     if (wrong := np.diff(utc) <= 0).any():
         row = int(wrong.argmax())
         problem = f"rows next to each other ({times(row, row + 1)}) are not in order of time"
         remedy = f"{SORT}, or say the right {Argument('timezone')}"
-        raise SocialxError(where, f"{problem}, also with the hours that come twice in {name}", remedy)
+        raise SocialxError("clock.order", where, f"{problem}, also with the hours that come twice in {name}", remedy)
     text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"
-    return utc, Message(where, text, "", returns)
+    return utc, Message("clock.written-in-utc", where, text, "", returns)
 
 
 def free_step(seconds: np.ndarray) -> int:
@@ -92,7 +96,7 @@ def note_skipped(
                 first = first or "".join(map(as_text, block.seconds[skipped][read][:1].tolist()))
             yield block
     if rows:
-        note(Message(where, *skipped_hour(rows, first, timezone)))
+        note(Message("clock.skipped-left-out", where, *skipped_hour(rows, first, timezone)))
 
 
 def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRITE) -> tuple[int, SocialxError] | None:
@@ -105,7 +109,9 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
         if step - change in SHIFTS_S and (seconds[back] + HOUR_S) % DAY_S < NIGHT_S:
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
             problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
-            return back, SocialxError(where, f"{problem} at the end of daylight saving time", remedy)
+            return back, SocialxError(
+                "clock.repeated-hour", where, f"{problem} at the end of daylight saving time", remedy
+            )
     return None
 
 
@@ -115,7 +121,7 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         text = f"{Argument('timezone', name)} is missing from the time zone data of this machine"
-        raise SettingsError("", text, "install the package tzdata") from None
+        raise SettingsError("clock.zone-data", "", text, "install the package tzdata") from None
 
 
 def _runs(wall: np.ndarray, twice: np.ndarray) -> list[tuple[int, int]]:

@@ -52,10 +52,15 @@ def _unit(table: SampledTable, feature: str, names: Sequence[str]) -> str:
     if len(units) > 1:
         several = listed([f"{name} in {unit}" for unit, name in units.items()])
         problem = f"the columns have several units ({several})"
-        raise SettingsError(request.where, problem, "convert the columns of each apart")
+        raise SettingsError("table.several-units", request.where, problem, "convert the columns of each apart")
     if units and said and said not in units and "," not in (request.channel or ""):
         first = next(iter(units))
-        raise SettingsError(request.where, f"{units[first]} is in {first}", f"drop {Argument('units', request.units)}")
+        raise SettingsError(
+            "table.other-unit",
+            request.where,
+            f"{units[first]} is in {first}",
+            f"drop {Argument('units', request.units)}",
+        )
     return next(iter(units), "")
 
 

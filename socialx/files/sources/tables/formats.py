@@ -71,7 +71,7 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
     if request.table is not None:
         if said:
             problem = f"{Argument('table', request.table)} says what {Argument(said[0])} says"
-            raise SettingsError("", problem, "drop one of them")
+            raise SettingsError("table.said-twice", "", problem, "drop one of them")
         return _with_options(spec.load(request.table), request), ()
     if request.known_table and not said:
         described = _with_options(spec.parse(request.known_table, request.where), request)
@@ -88,7 +88,9 @@ def _describe(request: ConvertOptions, sources: Sequence[Any]) -> tuple[TableSpe
     except SocialxError:
         if request.frame is None and _are_locations(request.data):
             remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
-            raise SocialxError(request.data, "this is a table of positions, not of readings", remedy) from None
+            raise SocialxError(
+                "table.of-positions", request.data, "this is a table of positions, not of readings", remedy
+            ) from None
         raise
 
 
@@ -119,7 +121,7 @@ def _refuse_other_quantity(request: ConvertOptions, described: TableSpec) -> Non
         said = words.quantity(words.split_unit(name)[0])
         if said not in (None, feature):
             problem = f"column {name!r} is {said}, and the file holds {feature}"
-            raise SocialxError(request.where, problem, "give a table of the same quantity")
+            raise SocialxError("table.other-quantity", request.where, problem, "give a table of the same quantity")
 
 
 def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> bool:
@@ -145,7 +147,9 @@ def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
         return [request.frame], []
     paths = [path for head in (request.head, *map(read_head, request.more)) for path in table_files(head)]
     if not paths:
-        raise SocialxError(request.data, "the folder is empty", "name a folder of tables, or a file")
+        raise SocialxError(
+            "table.folder-empty", request.data, "the folder is empty", "name a folder of tables, or a file"
+        )
     aside = [path for path in paths if len(paths) > 1 and _are_locations(path)]
     return [path for path in paths if path not in aside] or paths, aside
 
@@ -166,7 +170,13 @@ def _read(request: ConvertOptions) -> Contents:
         raise SettingsError.together(questions)
     grid, described = _read_described(request, sources, described)
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
-        grid = replace(grid, notes=(*grid.notes, Message(request.where, "columns that hold no readings", "", left)))
+        grid = replace(
+            grid,
+            notes=(
+                *grid.notes,
+                Message("table.columns-left-out", request.where, "columns that hold no readings", "", left),
+            ),
+        )
     return as_contents(grid, described, request, sources, aside)
 
 
@@ -193,7 +203,9 @@ def as_contents(
     spellings = Counter(map(match_key, grid.ids))
     if twice := [vdid for vdid in grid.ids if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
-        raise SocialxError(request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
+        raise SocialxError(
+            "table.sensor-twice", request.where, problem, f"leave one out with {Argument('drop', twice[0])}"
+        )
     values = grid.values if others else grid.values[..., 0]
     places = {match_key(vdid): _location(vdid, *degrees) for vdid, degrees in grid.positions.items()}
     if len(aside) == 1 and request.meta_csv is None:

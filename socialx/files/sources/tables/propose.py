@@ -70,7 +70,9 @@ def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] 
     if guessed and _answers(sample, replace(request, **added), ids):
         helps = [""] * (len(helps) - 1) + [command(request, added)]
     asked = zip(table.opens, helps, strict=True)
-    return Proposal(spec, tuple(Message(request.where, question.problem, remedy) for question, remedy in asked))
+    return Proposal(
+        spec, tuple(Message("table.question", request.where, question.problem, remedy) for question, remedy in asked)
+    )
 
 
 def _decided(
@@ -153,7 +155,9 @@ def _check_options(table: SampledTable) -> None:
     for argument, name in ((argument, name) for argument, given in said.items() for name in given):
         if name not in names and not (argument == "drop" and name in bare):
             problem = f"{Argument(argument, name)} is no column of {request.where}"
-            raise SettingsError("", problem, f"choose of {listed([one for one in names if one], 12)}")
+            raise SettingsError(
+                "table.option-no-column", "", problem, f"choose of {listed([one for one in names if one], 12)}"
+            )
 
 
 # A published table.
@@ -315,7 +319,7 @@ def _said_templates(table: SampledTable, clock: Clock) -> list[str]:
             templates.append(f"{name}{{lane}}")
         else:
             problem = f"{Argument('channel', name)} names no column of observations"
-            raise SettingsError("", problem, f"choose of {listed(alike or free, 6)}")
+            raise SettingsError("table.option-no-channel", "", problem, f"choose of {listed(alike or free, 6)}")
     return templates
 
 
@@ -424,7 +428,9 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
     """Return the template by feature, with a question where the quantity is unclear."""
     request, features = table.request, dict[str, str]()
     if len(templates) > 1 and request.quantity:
-        raise SettingsError("", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it")
+        raise SettingsError(
+            "table.one-channel", "", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it"
+        )
     for template in templates:
         names, bare = table.matches(template, *clock.columns), bare_words(template)
         unit = table.unit(names[0]) if names else ""
@@ -432,7 +438,7 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
         measured = words.quantity(bare, unit)
         if request.quantity not in (None, measured) and words.quantity("", unit):
             problem = f"{Argument('quantity')} contradicts the unit {unit} of {names[0]!r}"
-            raise SettingsError(request.where, problem, f"drop {Argument('quantity')}")
+            raise SettingsError("table.unit-contradicts", request.where, problem, f"drop {Argument('quantity')}")
         feature = request.quantity or measured
         if feature is None and len(templates) == 1:
             feature = words.quantity("", request.units or "")
@@ -445,7 +451,12 @@ def _features(table: SampledTable, templates: Sequence[str], clock: Clock) -> di
             if not by_file and not (plain and sure):
                 table.opens.append(_what_is(table, f"column {template!r}" if template in names else "the table", names))
         if feature in features:
-            raise SettingsError(request.where, f"{template} is a second column of {feature}", "choose one of them")
+            raise SettingsError(
+                "table.second-column",
+                request.where,
+                f"{template} is a second column of {feature}",
+                "choose one of them",
+            )
         features[feature] = template
     return features
 

@@ -97,27 +97,39 @@ class TableSpec:
         object.__setattr__(self, "units", {QUANTITIES.get(name, name): unit for name, unit in self.units.items()})
         if not features or (odd := sorted({*features, *self.units} - {*QUANTITIES.values()})):
             problem = f"a quantity named {odd[0][:40]!a}" if features else "no quantity"
-            raise SettingsError("", f"the table has {problem} in values", f"choose {', '.join(QUANTITIES)}")
+            raise SettingsError(
+                "spec.values", "", f"the table has {problem} in values", f"choose {', '.join(QUANTITIES)}"
+            )
         forms = [*features.values(), *filter(None, [self.weights])]
         groups = set().union(*map(check_pattern, forms))
         if not (self.time or self.seconds or self.start or "time" in groups):
-            raise SettingsError("", "no column of times is described", "set time to its name, or start and step_s")
+            raise SettingsError(
+                "spec.no-times", "", "no column of times is described", "set time to its name, or start and step_s"
+            )
         if self.seconds and not (self.time or self.start or "time" in groups):
-            raise SettingsError("", f"seconds in {self.seconds!a} count from no date", "set start, or a column time")
+            raise SettingsError(
+                "spec.seconds", "", f"seconds in {self.seconds!a} count from no date", "set start, or a column time"
+            )
         for name in ("slot_s", "step_s", "round_s", "skip"):
             if getattr(self, name) < 0:
-                raise SettingsError("", f"{name} is below 0", "write a number from 0")
+                raise SettingsError("spec.negative", "", f"{name} is below 0", "write a number from 0")
         marks = {"decimal": self.decimal, "thousands": self.thousands, "separator": self.separator}
         if self.decimal not in (".", ",") or any(len(mark) > 1 for mark in marks.values()):
-            raise SettingsError("", f"the signs {marks} are not single ones", "write . or , as decimal")
+            raise SettingsError("spec.signs", "", f"the signs {marks} are not single ones", "write . or , as decimal")
         if self.decimal == self.thousands:
-            raise SettingsError("", f"decimal {self.decimal} is another sign, too", "choose other signs")
+            raise SettingsError(
+                "spec.decimal", "", f"decimal {self.decimal} is another sign, too", "choose other signs"
+            )
         if bool(self.latitude) != bool(self.longitude):
-            raise SettingsError("", "one of latitude and longitude is without a column", "set both, or none")
+            raise SettingsError(
+                "spec.one-coordinate", "", "one of latitude and longitude is without a column", "set both, or none"
+            )
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError:
-            raise SettingsError("", f"the encoding {self.encoding!a} is unknown", "write for example cp1252") from None
+            raise SettingsError(
+                "spec.encoding", "", f"the encoding {self.encoding!a} is unknown", "write for example cp1252"
+            ) from None
         if self.zone:
             zone_name(self.zone)
 
@@ -180,17 +192,24 @@ def check_pattern(form: str) -> frozenset[str]:
         return frozenset()
     shown = f"the pattern {form[:60]!a}"
     if len(form) > LONGEST:
-        raise SettingsError("", f"{shown}... has {len(form)} characters, more than {LONGEST}", EXAMPLE)
+        raise SettingsError(
+            "spec.pattern-long", "", f"{shown}... has {len(form)} characters, more than {LONGEST}", EXAMPLE
+        )
     if not PATTERN.fullmatch(form):
-        raise SettingsError("", f"{shown} has other parts than plain text and groups sensor, lane or time", EXAMPLE)
+        raise SettingsError(
+            "spec.pattern-parts",
+            "",
+            f"{shown} has other parts than plain text and groups sensor, lane or time",
+            EXAMPLE,
+        )
     varying = sum(len(re.findall(rf"{ATOM}{VARIES}", group)) for group in re.findall(GROUP, form))
     if varying > MOST_VARIES:
         problem = f"{shown} has {varying} parts that vary in length, more than {MOST_VARIES}"
-        raise SettingsError("", problem, "write \\d or \\d\\d for a number")
+        raise SettingsError("spec.pattern-varies", "", problem, "write \\d or \\d\\d for a number")
     try:
         return frozenset(re.compile(form).groupindex)
     except re.error as error:
-        raise SettingsError("", f"{shown} is wrong ({error})", EXAMPLE) from None
+        raise SettingsError("spec.pattern-wrong", "", f"{shown} is wrong ({error})", EXAMPLE) from None
 
 
 def read_name(form: str, name: str) -> tuple[str, str, str] | None:
@@ -215,7 +234,9 @@ def parse(text: str, where: object = "") -> TableSpec:
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):
-        raise SettingsError(where, "the description of the table is not JSON", "describe the table again")
+        raise SettingsError(
+            "spec.no-json", where, "the description of the table is not JSON", "describe the table again"
+        )
     return _spec(where, tree)
 
 
@@ -223,14 +244,18 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
     kinds = {one.name: one for one in fields(TableSpec)}
     for name in tree:
         if name not in kinds:
-            raise SettingsError(where, f"a table has no {str(name)[:40]!a}", f"choose of {', '.join(kinds)}")
+            raise SettingsError(
+                "spec.unknown-key", where, f"a table has no {str(name)[:40]!a}", f"choose of {', '.join(kinds)}"
+            )
     if "values" not in tree:
-        raise SettingsError(where, "the table has no values", "write for example values: {speed: COLUMN}")
+        raise SettingsError(
+            "spec.no-values", where, "the table has no values", "write for example values: {speed: COLUMN}"
+        )
     try:
         return TableSpec(**{name: _checked(where, kinds[name], value) for name, value in tree.items()})
     except SettingsError as error:
         message = error.messages[0]
-        raise SettingsError(message.where or where, message.problem, message.remedy) from None
+        raise SettingsError(message.code, message.where or where, message.problem, message.remedy) from None
 
 
 def _checked(where: object, one: Field[Any], value: Any) -> Any:
@@ -255,7 +280,7 @@ def _checked(where: object, one: Field[Any], value: Any) -> Any:
         if all(isinstance(text, str | date) for text in several) and (kind == "tuple" or several != value):
             return tuple(map(str, several)) if kind == "tuple" else str(value)
         wants = "a text, in quotes if it looks like a number"
-    raise SettingsError(where, f"{one.name} is {str(value)[:40]!a}", f"write {wants}")
+    raise SettingsError("spec.type", where, f"{one.name} is {str(value)[:40]!a}", f"write {wants}")
 
 
 def _default(one: Field[Any]) -> Any:

@@ -87,8 +87,8 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
                 _check_memory(table.where, 2 * held)
                 looked = 2 * held
     if not parts:
-        raise SocialxError(where, "no row is left", "check which rows the description keeps")
-    notes = [Message(where, "columns left out", "", list(left_out))] if left_out else []
+        raise SocialxError("table.no-rows", where, "no row is left", "check which rows the description keeps")
+    notes = [Message("table.columns-left-out", where, "columns left out", "", list(left_out))] if left_out else []
     zone, told = _clock(parts, spec, reader.utc, where)
     notes += [*told, *([_round(parts, spec.round_s, where)] if spec.round_s else [])]
     axis, keys = np.unique(np.concatenate([np.unique(part.seconds) for part in parts])), [*reader.keys]
@@ -98,7 +98,7 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Grid:
         raise _two_readings(conflict, keys, sources, spec, where) from None
     if again:
         text = f"{counted(again, 'reading repeats', 'readings repeat')} an earlier one, which is kept"
-        notes += [Message(where, text)]
+        notes += [Message("table.repeats", where, text)]
     ids, lanes = tuple(dict.fromkeys(sensor for sensor, _ in keys)), None
     if len(ids) < len(keys):
         values, told, lanes = _combined(values, keys, ids, spec, where)
@@ -121,7 +121,7 @@ def fits(spec: TableSpec, names: Sequence[str]) -> bool:
 def _described(sources: Sequence[Source], spec: TableSpec) -> Iterator[tuple[Table, _Roles]]:
     """Yield the tables with their columns by role; sheets in a workbook that lack columns are left out."""
     for source in sources:
-        refused, count = SocialxError(source, "the workbook holds no cells", "name another file"), 0
+        refused, count = SocialxError("table.no-cells", source, "the workbook holds no cells", "name another file"), 0
         for table in open_tables(source, spec):
             try:
                 roles = _roles(table, spec)
@@ -146,17 +146,23 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
     lacking += [form for form, columns in zip(values, labelled, strict=True) if not columns]
     if lacking:
         choice = sample([ascii(name)[1:-1] for name in names], 12)
-        raise SettingsError(where, f"there is no column {lacking[0][:80]!a}", f"choose of {choice}")
+        raise SettingsError(
+            "table.lacks-column", where, f"there is no column {lacking[0][:80]!a}", f"choose of {choice}"
+        )
     labels = [*dict.fromkeys(label for columns in labelled for label in columns)]
     used = [columns.get(label, -1) for label in labels for columns in labelled]
     numbers = [*dict.fromkeys(column for column in used if column >= 0)]
     twice = [name for name in wanted if names.count(name) > 1]
     if twice or len(numbers) < len(used) - used.count(-1):
         problem = f"two columns are called {twice[0][:60]!a}" if twice else "one column would be two quantities"
-        raise SettingsError(where, problem, "rename one of them, or describe each quantity by its own names")
+        raise SettingsError(
+            "table.roles", where, problem, "rename one of them, or describe each quantity by its own names"
+        )
     if copies := renamed_copies([sensor for sensor, _, _ in labels if sensor]):
         helps = f"leave it out with {Argument('drop', copies[0])}, or rename it if it is another sensor"
-        raise SettingsError(where, f"the columns name sensors more than once ({sample(copies)})", helps)
+        raise SettingsError(
+            "table.sensor-twice", where, f"the columns name sensors more than once ({sample(copies)})", helps
+        )
     position = {column: index for index, column in enumerate(numbers)} | {-1: -1}
     places = np.array([position[column] for column in used], np.int64).reshape(len(labels), len(labelled))
     taken = {*taken, *numbers}
@@ -174,7 +180,9 @@ def _labels(
             continue
         if (label := read_name(form, name)) is not None:
             if label in columns:
-                raise SettingsError(where, f"two columns are called {name[:60]!a}", "rename one of them")
+                raise SettingsError(
+                    "table.column-twice", where, f"two columns are called {name[:60]!a}", "rename one of them"
+                )
             columns[label] = column
     return columns
 
@@ -187,7 +195,7 @@ def _check_memory(where: object, need: float) -> None:
         free = free_memory()
         if free is not None and need > free:
             problem = f"the table needs about {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
-            raise SocialxError(where, problem, "convert it by month, then append the others")
+            raise SocialxError("table.no-memory", where, problem, "convert it by month, then append the others")
 
 
 # One piece.
@@ -214,7 +222,7 @@ class _Piece:
         return texts, codes
 
     def refuse(self, row: int, problem: str, helps: str = "correct it, or remove the row") -> NoReturn:
-        raise SocialxError(self.where, f"{self.name(row)} {problem}", helps)
+        raise SocialxError("table.cell", self.where, f"{self.name(row)} {problem}", helps)
 
 
 class _Reader:
@@ -293,7 +301,7 @@ class _Reader:
         if spec.slot_s:
             if odd := [label for label in labels if not re.fullmatch("[0-9]{1,9}", label)]:
                 problem = f"{odd[0][:40]!a} in a column's name is no number"
-                raise SettingsError(piece.where, problem, "write \\d+ in the group time")
+                raise SettingsError("table.time-in-name", piece.where, problem, "write \\d+ in the group time")
             seconds = seconds + spec.slot_s * np.array([int(label) - spec.slot_from for label in labels], np.int64)
         return seconds + spec.shift_s
 
@@ -377,7 +385,9 @@ def parse_times(texts: Sequence[str], spec: TableSpec) -> tuple[np.ndarray, bool
             plain = column[late].str.replace(LATE, "00", regex=True)
             parsed[late] = pd.to_datetime(plain, format=form, utc=True, errors="coerce") + pd.Timedelta(days=1)
     except (ValueError, re.error) as error:
-        raise SettingsError("", f"{form[:60]!a} is no form of times ({error})", "write for example %d.%m.%Y") from None
+        raise SettingsError(
+            "table.time-form", "", f"{form[:60]!a} is no form of times ({error})", "write for example %d.%m.%Y"
+        ) from None
     bad = parsed.isna().to_numpy()
     if not spec.form:
         bad = bad | (offset != utc) | ~column.str.fullmatch(DATED).to_numpy(bool)
@@ -470,12 +480,12 @@ def _round(parts: list[_Part], step: int, where: object) -> Message:
         problem = f"rounding to {step} s puts {counted(together, 'reading')} into the step of another one of its sensor"
         one = f"round to {finer} s, which holds one each, or " if finer else ""
         helps = f"{one}average them with {coarse} instead"
-        raise SocialxError(where, problem, helps)
+        raise SocialxError("table.rounding-collides", where, problem, helps)
     whole = step * np.rint(seconds / step).astype(np.int64)
     _set_times(parts, whole)
     moved = np.abs(whole - seconds)
     count = f"{np.count_nonzero(moved):,} of {len(moved):,} times"
-    return Message(where, f"{count} moved to whole {step / 60:g} min, by up to {moved.max()} s")
+    return Message("table.rounded", where, f"{count} moved to whole {step / 60:g} min, by up to {moved.max()} s")
 
 
 class _Conflict(Exception):
@@ -525,18 +535,18 @@ def _two_readings(
     problem = f"{sensor} has two readings at {as_text(conflict.second)} ({pair})"
     rows = _rows_at(conflict, keys, sources, spec)
     if len(rows) < 2:
-        return SocialxError(where, problem, "remove one of them")
+        return SocialxError("table.two-readings", where, problem, "remove one of them")
     (one, cells), (other, others) = rows
     differ = [name for name in cells if name not in spec.time and cells[name] != others.get(name, "")]
     # A column of kinds has short texts or small numbers, other readings have larger ones and fractions.
     best = min(differ, key=lambda name: ("." in cells[name] + others.get(name, ""), len(cells[name]) > 3), default=None)
     problem += f" in {one} and {other}"
     if best is None:
-        return SocialxError(where, problem, "remove one of them")
+        return SocialxError("table.two-readings-columns", where, problem, "remove one of them")
     problem += f", which differ in {best[:40]!a} ({cells[best][:20]!a}, {others.get(best, '')[:20]!a})"
     kept = f"only: {{{best!r}: {cells[best]!r}}} in a description of the table"
     named = f"name it as a part of the sensor with {Argument('sensor_column', best)}"
-    return SocialxError(where, problem, f"{named}, or keep one kind of rows: {kept}")
+    return SocialxError("table.two-readings-kinds", where, problem, f"{named}, or keep one kind of rows: {kept}")
 
 
 def _rows_at(
@@ -605,10 +615,10 @@ def _combined(
         if FLOW in features:
             result[begin : begin + rows, :, features.index(FLOW)] = sums
     most = max(range(len(ids)), key=lambda index: len(lanes[index]))
-    notes = [Message(where, f"lanes are combined to sensors ({ids[most]}: {names[most]})")]
+    notes = [Message("table.lanes-combined", where, f"lanes are combined to sensors ({ids[most]}: {names[most]})")]
     if odd:
         many = counted(odd, "number of a lane is", "numbers of lanes are")
-        notes.append(Message(where, f"{many} impossible, and left out of sums and means"))
+        notes.append(Message("table.impossible", where, f"{many} impossible, and left out of sums and means"))
     return result, notes, names
 
 
@@ -621,4 +631,6 @@ def _refuse_total(
         enough = mine.shape[1] > MOST_ALIKE and len(complete) >= PROVED
         if enough and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
             problem = f"one of the lanes {names[number]} of {ids[number]} is the sum of the others"
-            raise SocialxError(where, problem, "leave the sum out, so that nothing is counted twice")
+            raise SocialxError(
+                "table.lane-is-total", where, problem, "leave the sum out, so that nothing is counted twice"
+            )
