@@ -25,6 +25,7 @@ from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.open_hdf5 import open_for_writing
 from socialx.files.store.writer import Summary, create
 from socialx.inspection.report import Report
+from tests.commands import Said
 
 IDS = ("773869", "767541", "717447")  # of METR-LA
 BAY_IDS = ("400001", "400017", "400030")
