@@ -1,4 +1,4 @@
-"""User errors as data: where, problem, sample and remedy.
+"""User errors as data: code, where, problem, sample and remedy.
 
 A message is text in which an ``Argument`` or ``Command`` writes itself as the door does that the user came through:
 ``f"add {Argument('data.path', 'FILE.h5')}"`` says ``--data FILE.h5`` on the command line, and Python in a notebook.
