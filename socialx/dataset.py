@@ -478,7 +478,7 @@ def with_mode(loading: Loading, path: Path, store: Store, columns: int, device: 
         remedy = f"use {Argument('loader.mode', 'sharded')}, or fewer days with {Argument('data.days', 'N')}"
         raise SocialxError("data.no-memory", path, size, remedy)
     if need >= WORTH_A_LINE or mode != "on_device":
-        note(f"{path}: {size}: loader mode {mode}")
+        note(Message("data.loader-mode", path, f"{size}: loader mode {mode}"), True)
     return replace(loading, mode=mode)
 
 

@@ -261,7 +261,7 @@ class ScoringProtocol:
         elif not tied:
             command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
             remedy = f"train a run on such data: {command}"
-        yield True, Message("protocol.unit-unknown", path, problem, remedy)
+        yield True, Message("protocol.other-data", path, problem, remedy)
 
     def _other_times(self, training: ScoringProtocol, run: Path, path: Path, holidays: str | None) -> Iterator[Row]:
         """Yield another clock, which would give each hour the climatology of another, and other holidays."""
@@ -314,7 +314,7 @@ class ScoringProtocol:
             yield (
                 False,
                 Message(
-                    "protocol.holidays-left-out",
+                    "protocol.windows-across-gaps",
                     run,
                     f"the training used {across}, which are left out here and in any new training",
                 ),
@@ -332,7 +332,7 @@ class ScoringProtocol:
             rule = next(rules[name] for name, code in self.missing.items() if code != rules.get(name, code))
             codes = "none" if rule is None else f"{rule:g}"
             remedy = f"convert the file again with {Argument('missing', codes)} if {run} is right"
-            yield same_missing, Message("protocol.differs", path, f"{differ} of {run}", remedy)
+            yield same_missing, Message("protocol.missing-values", path, f"{differ} of {run}", remedy)
 
     @property
     def clock(self) -> Clock:

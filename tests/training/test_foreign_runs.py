@@ -19,7 +19,7 @@ from socialx.core.disk import file_lock, temporary_for
 from socialx.core.errors import SocialxError
 from socialx.core.sealed_tensors import fingerprint
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, cross, process, refused, small_run, socialx, works
+from tests.commands import SMALL, cross, process, refused, refuses, small_run, socialx, works
 
 Content = dict[str, Any]
 
@@ -61,7 +61,6 @@ def test_a_flipped_bit_never_goes_on_to_other_weights(share: float, run: Path, t
 @pytest.mark.slow
 def test_every_bit_of_the_weights_counts(run: Path) -> None:
     """One bit of each tensor and of the header."""
-    from socialx.core.errors import SocialxError
     from socialx.training.run_folder import RunFolder
 
     content = (run / "best.safetensors").read_bytes()
@@ -170,7 +169,8 @@ def test_a_protocol_of_other_kinds_is_refused(command: str, name: str, run: Path
     content = json.loads((run / "protocol.json").read_text())
     (run / "protocol.json").write_text(json.dumps({**content, name.partition(" ")[0]: PROTOCOL[name]}))
     error = refused(command, run)
-    assert ("the scaler lacks avg_speed" if PROTOCOL[name] == {} else "protocol.json: not a protocol") in error
+    assert error.code == ("run.scaler" if PROTOCOL[name] == {} else "run.protocol")
+    assert ("avg_speed" if PROTOCOL[name] == {} else "protocol.json") in error
 
 
 SETTINGS = {
@@ -214,7 +214,9 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_training_goes_on(name
     (run / name).unlink(missing_ok=True)
     (run / name).mkdir()
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert f"{name}: a run has a file of this name, and this is a folder" in refused(*resumed(run))
+    error = refused(*resumed(run))
+    assert error.code == "run.file-is-folder"
+    assert name in error
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
@@ -279,7 +281,7 @@ def test_a_full_standard_output_is_one_line(arguments: list[str], data: Path) ->
             [sys.executable, "-c", code, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100
         )
     assert done.returncode == 1
-    assert "standard output cannot be written (No space left on device)" in done.stderr
+    assert "(No space left" in done.stderr
     assert done.stderr.count("\n") <= 2
 
 
@@ -326,7 +328,9 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
     (run / name / "kept").mkdir(parents=True)
     before = contents(run)
     words = ["train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--overwrite", *SMALL]
-    assert f"{name}: a run has a file of this name, and this is a folder.\n" in refused(*words)
+    error = refused(*words)
+    assert error.code == "run.file-is-folder"
+    assert name in error
     assert contents(run) == before
     assert (run / name / "kept").is_dir()
 
@@ -368,8 +372,9 @@ def test_a_damaged_climatology_is_refused(run: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    error = " ".join(refused("predict", run).split())
-    assert f"error: {path}: the climatology is unreadable" in error
+    error = refused("predict", run)
+    assert error.code == "tensors.unreadable"
+    assert error.startswith(f"error: {path}: ")
     assert "sha256" in error
 
 
@@ -380,14 +385,18 @@ def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | 
     described = {"schema": "socialx.climatology/2", "first": "1", "end": "2"} | ({} if kind is None else {"kind": kind})
     signed = {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))}
     save_file(tensors, path, signed)
-    assert "the climatology is unreadable" in " ".join(refused("predict", run).split())
+    error = refused("predict", run)
+    assert error.code == "tensors.unreadable"
+    assert str(path) in error
 
 
 def test_a_climatology_of_other_sensors_is_refused(run: Path) -> None:
     ids = json.loads((run / "sensors.json").read_text())
     (run / "sensors.json").write_text(json.dumps([*ids, "another"]))
-    with pytest.raises(SocialxError, match=r"sensors\.json: the list of 5 sensors differs from protocol\.json\.\n"):
+    with refuses("run.sensors") as caught:
         open_run(run).read_climatology()
+    assert "sensors.json" in str(caught.value)
+    assert "5 sensors" in str(caught.value)
 
 
 @pytest.mark.parametrize("command", [["evaluate"], ["explain", "--json"], ["predict", "--json"]], ids=lambda c: c[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -90,7 +91,7 @@ def test_the_first_forecast_is_that_of_the_run(first: Path, other: Path, folder:
     one, two = (socialx.predict(run, other).values for run in (first, folder / "still"))
     np.testing.assert_array_equal(one, two)
     taken, all_of_it = parameters(first), parameters(folder / "still")
-    assert f"{first}: training starts from its weights: {taken:,} parameters taken, {all_of_it - taken:,} new" in said
+    assert re.search(rf"{first}: training starts .* {taken:,} .* {all_of_it - taken:,} new", said)
 
 
 def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
@@ -199,7 +200,9 @@ def test_other_kinds_of_model_start_from_their_like(kind: str, data: Path, first
     assert socialx.load_run(tmp_path / "run").settings.model.kind == kind
     np.testing.assert_allclose(*(socialx.predict(run, data).values for run in (start, tmp_path / "run")), rtol=1e-6)
     error = refused("train", "--init-from", start, "--data", data, "--model", "social", code=2)
-    assert f"model.kind (--model): the weights of {start} need {kind}, got social.\n" in error
+    assert error.code == "settings.start-differs"
+    assert "(--model)" in error
+    assert f" {start} need {kind}, " in error
 
 
 @pytest.mark.slow
@@ -212,7 +215,8 @@ def test_it_is_resumed_without_the_run_that_it_started_from(first: Path, other: 
     one, two = state_of(tmp_path / "whole"), state_of(tmp_path / "half")
     assert all(torch.equal(one[name], two[name]) for name in one)
     error = refused("train", "--resume", tmp_path / "half", "--init-from", first, code=2)
-    assert f"{tmp_path / 'half'} keeps its weights, without --init-from {first}.\n  try: leave it out" in error
+    assert error.code == "train.resume-keeps"
+    assert f"--init-from {first}" in error
 
 
 @pytest.mark.slow
@@ -220,7 +224,7 @@ def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path)
     words = ["--init-from", first, "--data", other, "--run-dir", tmp_path / "run", "--devices", "2", *STILL]
     done = process("train", *words)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("training starts from its weights") == 1
+    assert done.stderr.count("training starts from") == 1
     np.testing.assert_allclose(*(socialx.predict(run, other).values for run in (first, tmp_path / "run")), rtol=1e-6)
 
 
@@ -247,16 +251,14 @@ def test_another_setting_of_the_weights_is_named(words: str, first: Path, other:
 
 
 def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_path: Path) -> None:
-    def error(start: Path, *words: str | Path, code: int = 1) -> str:
-        return refused("train", "--data", other, "--run-dir", tmp_path / "run", "--init-from", start, *words, code=code)
-
-    assert f"{tmp_path}: this is not a run folder (no settings.yaml).\n" in error(tmp_path)
+    error = partial(refused, "train", "--data", other, "--run-dir", tmp_path / "run", "--init-from")
+    assert error(tmp_path).code == "run.not"
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
     (damaged / "best.safetensors").write_bytes(b"none")
-    assert "the weights are unreadable" in error(damaged)
+    assert error(damaged).code == "tensors.unreadable"
     text = (first / "settings.yaml").read_text()
     (damaged / "settings.yaml").write_text(text.replace("  seed: 0", "  seed: 7"))
-    assert "was trained with 0, and the file says 7" in error(damaged, code=2)
+    assert error(damaged, code=2).code == "settings.edited"
     (damaged / "protocol.json").unlink()
     (damaged / "settings.yaml").write_text(re.sub("  kind: social", "  kind: mine:Model", text))
     assert "protocol.json" in error(damaged)
@@ -264,11 +266,13 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     content = json.loads((damaged / "protocol.json").read_text())
     content["settings"]["model.kind"] = "mine:Model"
     (damaged / "protocol.json").write_text(json.dumps(content))
-    assert "the model mine:Model is code from outside socialx.\n  try: pass --init-from a socialx model" in error(
-        damaged, code=2
-    )
+    said = error(damaged, code=2)
+    assert said.code == "settings.start-unnamed"
+    assert "mine:Model" in said
+    assert "--init-from" in said
     inside = refused("train", "--init-from", first, "--data", other, "--run-dir", first, "--overwrite", code=2)
-    assert f"--run-dir {first} is also the start" in inside
+    assert inside.code == "train.is-start"
+    assert f"--run-dir {first}" in inside
     assert open_run(first).read_weights()
 
 
@@ -292,9 +296,9 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (-0.3, -0.1, "the MAE of all steps is significantly smaller"),
-        (-0.1, 0.1, "no significant difference (the 95 % interval holds 0)"),
-        (0.1, 0.3, "the MAE of all steps is significantly larger"),
+        (-0.3, -0.1, "smaller"),
+        (-0.1, 0.1, "no significant difference"),
+        (0.1, 0.3, "larger"),
     ],
 )
 def test_the_comparison_says_whether_local_training_pays(low: float, high: float, words: str) -> None:
@@ -302,7 +306,9 @@ def test_the_comparison_says_whether_local_training_pays(low: float, high: float
 
     for ends, pair in (((low, high), ("any", "mine")), ((-high, -low), ("mine", "any"))):
         row = DifferenceAt(None, sum(ends) / 2, *ends)
-        assert fine_tuning_verdict(Difference(*pair, 9, (row,), "any")) == f"fine-tuning mine from any: {words}"
+        verdict = fine_tuning_verdict(Difference(*pair, 9, (row,), "any"))
+        assert " mine from any: " in verdict
+        assert words in verdict
 
 
 @pytest.mark.slow
@@ -313,5 +319,5 @@ def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path:
     begun(start, data, folder / "long/run", *STILL)
     runs = [folder / "long/run", start]
     said = works("evaluate", *runs, "--compare", "--split", "all").stdout
-    assert f"fine-tuning {runs[0]} from {start}: no significant difference" in said
+    assert f" {runs[0]} from {start}: no significant " in said
     assert socialx.evaluate(runs, compare=True, split="all").difference.start == str(start)
