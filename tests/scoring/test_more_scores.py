@@ -21,7 +21,7 @@ from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.metrics import BY, RunningErrors
 from socialx.scoring.results import exceeded_limits, parse_limits
 from socialx.training.run_folder import RunFolder, open_run
-from tests.commands import refused, small_file, small_run, socialx, works
+from tests.commands import refused, refuses, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 
 ROWS = 1500  # 5 days and a bit; the test split ends with a batch of 39 windows
@@ -71,12 +71,14 @@ def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> Non
 
 def test_the_tables_are_printed_and_in_the_json(run: Path) -> None:
     result = works("evaluate", run, "--by", "congestion, sensor", "--baselines")
-    assert "MAE in mph by congestion" in result.stdout
-    assert "by sensor, the worst first" in result.stdout
+    assert "mph by congestion" in result.stdout
+    assert "by sensor, " in result.stdout
     printed = json.loads(socialx("evaluate", run, "--by", "hour", "--json").stdout)["by"][str(run)]
     assert [row["key"] for row in printed["hour"]] == list(range(24))
     assert "by" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    assert "choose from horizon, hour, weekday, sensor, congestion" in refused("evaluate", run, "--by", "week", code=2)
+    error = refused("evaluate", run, "--by", "week", code=2)
+    assert error.code == "evaluate.by"
+    assert "weekday, sensor, congestion" in error
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -132,8 +134,9 @@ def test_nothing_valid_is_no_difference() -> None:
     nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
-    with pytest.raises(SettingsError, match="needs windows of 5 days"):
+    with refuses("compare.few-days", SettingsError) as caught:
         DailyErrors(days[1:], 2, CPU)
+    assert "5 days" in str(caught.value)
 
 
 def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> None:
@@ -147,8 +150,10 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout
     for words in ([run], [run, run], [run, worse, run.parent / "third"]):
-        assert "--compare needs two runs" in refused("evaluate", *words, "--compare", code=2)
-    assert "use --split all or a longer file" in refused("evaluate", run, worse, "--compare", code=2)
+        assert refused("evaluate", *words, "--compare", code=2).code == "evaluate.compare"
+    error = refused("evaluate", run, worse, "--compare", code=2)
+    assert error.code == "compare.few-days"
+    assert "--split all" in error
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -179,12 +184,14 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
     result = socialx("evaluate", run, "--fail-above", "60min=0.5")
     assert result.exit_code == 3
-    assert result.stderr == f"error: {run}: MAE {mae:.4f} mph at 60 min, required <= 0.5.\n"
+    assert result.codes == ("scores.above-limit",)
+    assert result.stderr.startswith(f"error: {run}: MAE {mae:.4f} mph at 60 min")
+    assert "<= 0.5" in result.stderr
     assert f"{mae:.4f}" in result.stdout
-    assert "no step of the horizon" in socialx("evaluate", run, "--fail-above", "7min=3").stderr
+    assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("scores.limit",)
     data = run.parent / "small.h5"
     none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
-    assert "needs at least one run to check" in none
+    assert none.code == "evaluate.limit-without-run"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
