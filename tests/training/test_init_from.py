@@ -229,13 +229,13 @@ def test_several_processes_start_alike(first: Path, other: Path, tmp_path: Path)
 
 
 OTHERS = {
-    "--width 16": "model.width (--width): the weights of RUN need 8, got 16.\n  try: give --width that value",
-    "--preset xlstm-large": "model.width (preset xlstm-large): the weights of RUN need 8, got 128",
-    "--encoder mlp": "model.encoder (--encoder): the weights of RUN need xlstm, got mlp",
-    "--patch 2": "model.patch (--patch): the weights of RUN need 6, got 2.\n  try: give --patch that value",
-    "--no-climatology": "model.climatology (--no-climatology)",
-    "--horizon 6": "data.horizon (--horizon): the weights of RUN need 12, got 6.\n  try: give --horizon that value",
-    "--pooling mean": "pooling.kind (--pooling): the weights of RUN need attention, got mean",
+    "--width 16": ("model.width (--width)", " 8, got 16", " --width "),
+    "--preset xlstm-large": ("model.width (preset xlstm-large)", " 8, got 128", ""),
+    "--encoder mlp": ("model.encoder (--encoder)", " xlstm, got mlp", ""),
+    "--patch 2": ("model.patch (--patch)", " 6, got 2", " --patch "),
+    "--no-climatology": ("model.climatology (--climatology)", "", ""),
+    "--horizon 6": ("data.horizon (--horizon)", " 12, got 6", " --horizon "),
+    "--pooling mean": ("pooling.kind (--pooling)", " attention, got mean", ""),
 }
 
 
@@ -245,8 +245,11 @@ def test_another_setting_of_the_weights_is_named(words: str, first: Path, other:
 
     done = command("train", "--init-from", first, "--data", other, "--run-dir", tmp_path / "run", *words.split())
     assert (done.exit_code, done.stdout) == (2, "")
-    errors = done.stderr[done.stderr.index("error: ") :]
-    assert errors.startswith(f"error: {OTHERS[words].replace('RUN', str(first)).replace('--no-cl', '--cl')}")
+    (setting, values, flag), (error, advice) = OTHERS[words], done.stderr.split("error: ")[1].splitlines()[:2]
+    assert "settings.start-differs" in done.codes
+    assert error.startswith(f"{setting}: ")
+    assert f" {first} need{values}" in error
+    assert flag in advice
     assert not (tmp_path / "run").exists()
 
 
@@ -286,11 +289,14 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
         socialx.convert(
             "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta_csv=places, quantity=quantity, **given
         )
-    for quantity, says in (("speed", "a step of 30 min"), ("flow", "no feature 'avg_speed'")):
+    codes = {"speed": ["protocol.other-data", "run.other-step"], "flow": ["store.no-feature", "store.no-feature"]}
+    for quantity, says in (("speed", "30 min"), ("flow", "avg_speed")):
         words = ["--data", tmp_path / f"{quantity}.h5"]
         trained = refused("train", "--init-from", first, "--run-dir", tmp_path / "run", *words)
+        forecast = refused("predict", first, *words)
+        assert [trained.code, forecast.code] == codes[quantity]
         assert says in trained
-        assert says in refused("predict", first, *words)
+        assert says in forecast
 
 
 @pytest.mark.parametrize(

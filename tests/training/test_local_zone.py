@@ -208,7 +208,9 @@ def test_a_zone_that_cannot_be_is_refused_where_days_count(
 ) -> None:
     with edited(utc, tmp_path / "odd.h5") as file:
         file["metadata"].attrs.update(timezone=timezone, local_zone=local_zone)
-    assert f"the local zone {local_zone!r}" in refused("predict", run, "--data", tmp_path / "odd.h5")
+    error = refused("predict", run, "--data", tmp_path / "odd.h5")
+    assert error.code == "store.local-zone"
+    assert repr(local_zone) in error
     works("inspect", tmp_path / "odd.h5")
 
 

@@ -155,7 +155,7 @@ def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, fiv
             assert learnt or name.endswith("source")  # it was zero, and stays so where it is no sensor's neighbour
             before, after = known[name], table.index_select(axis, shared)
             assert (after - before).abs().max() < 0.1  # one epoch away from what it was, not drawn anew
-    assert "new to" not in works("predict", tmp_path / "next", "--data", five).stderr
+    assert "run.new-sensors" not in works("predict", tmp_path / "next", "--data", five).codes
 
 
 def _ids(file: Path) -> tuple[str, ...]:

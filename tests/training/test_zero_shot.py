@@ -182,7 +182,9 @@ def test_a_network_at_another_pace_is_forecast_alike(run: Path, data: Path, tmp_
         alike = socialx.predict(run, slower(data, tmp_path / "alike.h5", 1.0), at=at, interval=0.8)
         np.testing.assert_allclose(found.values, ratio * alike.values, rtol=1e-4)
         np.testing.assert_allclose(found.upper, ratio * alike.upper, rtol=1e-3)
-    assert "5 sensors are rescaled" in " ".join(works("predict", run, "--data", other).stderr.split())
+    done = works("predict", run, "--data", other)
+    assert "run.other-speeds" in done.codes
+    assert "5 sensors" in done.stderr
 
 
 def test_each_sensor_has_its_pace_where_a_day_of_it_is_known(
