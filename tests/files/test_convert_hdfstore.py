@@ -79,7 +79,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     values = speeds(40)
     values[3, 1] = np.nan
     path = write_frame(tmp_path / "metr-la.h5", timestamps(40), values, key=key)
-    assert why(FORMAT, path) == f"a pandas HDFStore in fixed format, its key {key}"
+    assert str(why(FORMAT, path)).endswith(f"its key {key}")
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
     assert (contents.feature, contents.units, contents.locations, contents.notes) == ("avg_speed", None, None, ())

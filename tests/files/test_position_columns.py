@@ -235,11 +235,11 @@ def test_convert_tells_which_columns_it_took(tmp_path: Path) -> None:
     write_places(tmp_path, "\n".join(["Querschnitt,Spur,start_lat,start_lon", *rows]))
     done = run(*words, tmp_path / "a.h5")
     assert "Querschnitt" in done.stderr
-    assert "start_lat and start_lon" in done.stderr
+    assert "start_lat and " in done.stderr
     write_places(tmp_path, "\n".join(["sensor_id,Spur,latitude,longitude", *rows]))
     done = run(*words, tmp_path / "b.h5")
     assert done.exit_code == 0
-    assert "their positions those of" not in done.stderr
+    assert "positions those of" not in done.stderr
 
 
 def test_readings_may_be_their_own_positions(tmp_path: Path) -> None:
