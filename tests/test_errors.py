@@ -114,7 +114,7 @@ def test_a_setting_is_written_as_the_command_takes_it(task: str, key: str, value
 
 
 def test_a_mark_of_somebody_else_is_escaped() -> None:
-    assert Message("test.said", "x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f. Try: mend it"
+    assert Message("test.said", "x", "\x0enot JSON\x0f", "mend").line() == "x: \\x0enot JSON\\x0f. Try: mend"
 
 
 def test_a_file_of_settings_is_loaded_in_python() -> None:
