@@ -59,8 +59,7 @@ def test_data_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, mon
 def test_large_data_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small_file(tmp_path)
     monkeypatch.setattr(dataset, "WORTH_A_LINE", 0)
-    result = socialx("evaluate", "--baselines", "--data", path)
-    assert "data.loader-mode" in result.codes
+    assert "data.loader-mode" in (result := socialx("evaluate", "--baselines", "--data", path)).codes
     for said in ("400 rows x 4 sensors", "0.0 GiB on cpu", "on_device"):
         assert said in result.stderr
     assert result.exit_code == 0

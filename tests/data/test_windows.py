@@ -13,7 +13,6 @@ from socialx.data.scaler import measure
 from socialx.data.series import ContextReader
 from socialx.data.source import Arrays
 from socialx.data.windows import SPLITS, split_windows
-from tests.commands import refuses
 from tests.data_files import refusal
 from tests.networks import MONDAY, speeds
 
@@ -107,10 +106,9 @@ def test_strict_parts_share_no_row(rows: int) -> None:
 
 
 def test_a_file_too_short_is_refused_with_the_way_out() -> None:
-    line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), task="train")
+    words = ("30 rows", "12 + 12 steps", "--lookback")
+    line = refusal(lambda: split_windows(every_five_minutes(30), 5, 12, 12, "strict"), *words, task="train")
     assert line.code == "data.too-short"
-    for said in ("30 rows", "12 + 12 steps", "--lookback"):
-        assert said in line
 
 
 def test_the_normaliser_ignores_missing_readings_and_everything_after_the_training_rows() -> None:
@@ -126,8 +124,7 @@ def test_the_normaliser_ignores_missing_readings_and_everything_after_the_traini
 
 def test_no_valid_training_reading_is_an_error() -> None:
     nothing = Arrays(np.zeros((10, 2, 1), np.float32), np.zeros((10, 2, 1), bool), every_five_minutes(10))
-    with refuses("data.all-missing"):
-        measure(nothing, slice(0, 10))
+    assert refusal(lambda: measure(nothing, slice(0, 10))).code == "data.all-missing"
 
 
 def test_calendar_reads_the_wall_clock() -> None:

@@ -40,8 +40,7 @@ def losses(run: Path) -> list[float]:
 def test_the_card_is_the_default_and_another_is_refused(data: Path, tmp_path: Path) -> None:
     own = [*SMALL[2:], *SHAPE, "--max-epochs", "1"]
     assert "cuda:0" in works("train", "--data", data, "--run-dir", tmp_path / "run", *own).stderr
-    error = refused("train", "--data", data, "--device", "cuda:99", code=2)
-    assert error.code == "device.unseen"
+    assert (error := refused("train", "--data", data, "--device", "cuda:99", code=2)).code == "device.unseen"
     assert f" {torch.cuda.device_count()} CUDA devices" in error
 
 

@@ -170,8 +170,7 @@ def test_a_run_forecasts_scores_and_goes_on_with_its_patch(tmp_path: Path) -> No
     assert np.isfinite(api.evaluate(run)[str(run)].overall().mae)
     works("calibrate", run)
     works("train", "--resume", run, "--max-epochs", "3")
-    error = refused("train", "--resume", run, "--set", "model.patch=4", code=2)
-    assert error.code == "settings.run-differs"
+    assert (error := refused("train", "--resume", run, "--set", "model.patch=4", code=2)).code == "settings.run-differs"
     assert " 6, got 4" in error
 
 

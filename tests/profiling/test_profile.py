@@ -194,8 +194,8 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     made = profiled(monkeypatch, steps=20, max_seconds=most_s)
     assert made.window.steps == len(made.timeline.step_ms) == steps
     assert made.window.seconds == pytest.approx(steps)
-    assert [each.code for each in told] == (["profile.fewer-steps"] if steps < 20 else [])
-    assert steps == 20 or f"{steps} of 20 " in told[0].problem
+    fewer = [("profile.fewer-steps", f"{steps} of 20 ")] if steps < 20 else []
+    assert [(each.code, each.problem.partition("steps")[0]) for each in told] == fewer
 
 
 @pytest.mark.parametrize(
@@ -348,8 +348,7 @@ def test_no_device_no_library_and_no_card_are_reasons(monkeypatch: pytest.Monkey
     with sample_device(torch.device("cuda", 0)) as samples:
         reasons.append(samples.why)
     assert device_section(samples) is None
-    for reason, words in zip(reasons, ("no CUDA device", "pip install nvidia-ml-py", "NVML: Not Found"), strict=True):
-        assert words in reason
+    assert [reason.split()[-1] for reason in reasons] == ["device", "nvidia-ml-py", "Found"]
 
 
 @pytest.mark.slow

@@ -313,12 +313,7 @@ def test_the_change_is_a_setting_that_brings_its_gain(changes: dict[str, Any], f
 
 @pytest.mark.parametrize(
     ("others", "says"),
-    [
-        (1.4, "took 1.4 of 2 cores"),
-        (0.5, "took 0.5 of 2 cores"),
-        (0.1, "took 0.1 cores"),
-        (None, "on these cores"),
-    ],
+    [(1.4, "took 1.4 of 2 cores"), (0.5, "took 0.5 of 2 cores"), (0.1, "took 0.1 cores"), (None, "on these cores")],
 )
 def test_a_step_that_waits_says_what_other_programs_took(others: float | None, says: str) -> None:
     made = changed(healthy("host"), {"host.waiting": 0.4, "host.cores": 2, "host.others_used": others})

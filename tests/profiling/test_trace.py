@@ -275,8 +275,7 @@ def test_a_real_trace_of_a_cpu_has_our_marks_and_no_kernel(capfd: pytest.Capture
     end = inside["ts"] + inside["dur"]
     names = [e["name"] for e in events if e.get("name", "").startswith(MARK) and inside["ts"] <= e["ts"] < end]
     assert [name.removeprefix(MARK) for name in names] == ["fetch", "copy", "compute", "done", "fetch"] * 3
-    trace = read_trace(events, 3, None)
-    assert trace == Trace.missing(3, trace.why["span"])
+    assert (trace := read_trace(events, 3, None)) == Trace.missing(3, trace.why["span"])
     assert "no kernel" in trace.why["span"]
     print("still here", file=sys.stderr)
     assert capfd.readouterr().err == "still here\n"
@@ -316,9 +315,7 @@ def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     assert traced(monkeypatch, lambda *_: STEP) == read_trace(STEP, 2, SMS)
     assert collector.trace_operators(lambda: None, 1)[0] == []
     monkeypatch.setattr(collector, "record", fails)
-    operators, why = collector.trace_operators(lambda: None, 1)
-    assert operators == []
-    assert why.endswith(" failed: no luck")
+    assert collector.trace_operators(lambda: None, 1)[1].endswith(" failed: no luck")
     trace = collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU)
     assert trace == Trace.missing(8, "no CUDA device")
 
@@ -476,8 +473,8 @@ def test_requirements_are_met_or_said() -> None:
     text = "gpu_busy>=0.5, sm_efficiency >= 0.5 ,sync.per_step<=0,shares.input<=.25,kernels.per_step<=1e3"
     assert missed_limits(made, parse_limits(text)) == []
     lines = missed_limits(made, parse_limits("gpu_busy>=0.8,throughput.windows_per_s>=200,step_ms.p50<=0"))
-    assert {line.code for line in lines} == {"profile.missed"}
-    assert [line.where for line in lines] == ["gpu_busy", "throughput.windows_per_s", "step_ms.p50"]
+    names = ["gpu_busy", "throughput.windows_per_s", "step_ms.p50"]
+    assert [line.where for line in lines if line.code == "profile.missed"] == names
     assert [line.problem for line in lines[:2]] == ["0.6, required >= 0.8", "123.5, required >= 200"]
 
 

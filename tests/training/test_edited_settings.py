@@ -34,8 +34,7 @@ def test_what_the_training_fixed_is_compared(command: str, key: str, run: Path) 
     edit(run, *EDITS[key])
     before = {path: path.read_bytes() for path in run.iterdir()}
     words = ("train", "--resume", run, "--max-epochs", "2") if command == "resume" else (command, run)
-    error = refused(*words, code=2)
-    assert error.code == "settings.edited"
+    assert (error := refused(*words, code=2)).code == "settings.edited"
     assert error.startswith(f"error: {key} ({run}/settings.yaml): {run} ")
     if key != "data.targets":
         (line, then), (_, now) = ((text.strip(), text.partition(": ")[2]) for text in EDITS[key])
@@ -80,6 +79,5 @@ def test_a_protocol_without_the_settings_of_its_training_is_refused(run: Path, r
     del content["settings"]
     path.write_text(json.dumps(content | ({} if record is None else {"settings": record})))
     for words in (("evaluate", run), ("train", "--resume", run, "--max-epochs", "2")):
-        error = refused(*words)
-        assert error.code == "run.content"
+        assert (error := refused(*words)).code == "run.content"
         assert "protocol.json" in error

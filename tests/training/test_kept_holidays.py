@@ -118,8 +118,7 @@ def test_a_list_that_is_named_counts_and_a_line_says_so(folder: Path) -> None:
 def test_runs_of_other_holidays_are_scored_together_with_a_line(folder: Path) -> None:
     assert CODE not in works("evaluate", "run", "same").codes
     for pair in (["run", "plain"], ["plain", "run"]):
-        done = works("evaluate", *pair)
-        assert CODE in done.codes
+        assert CODE in (done := works("evaluate", *pair)).codes
         assert f" {pair[1]} was trained" in done.stderr
 
 

@@ -133,8 +133,7 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 ) -> None:
     other = renamed(five, tmp_path / "other.h5")
     assert refused("predict", free, "--data", other).code == "run.all-new"
-    line = refused("evaluate", trained, "--data", five)
-    assert line.code == "protocol.other-data"
+    assert (line := refused("evaluate", trained, "--data", five)).code == "protocol.other-data"
     assert "4 sensors with --data" in line
 
 

@@ -62,8 +62,7 @@ def test_training_names_settings_and_the_halved_batch_trains(data: Path, tmp_pat
 @pytest.mark.slow
 @pytest.mark.usefixtures("full_card")
 def test_a_profile_says_the_same(data: Path) -> None:
-    error = refused("profile", "--data", data, "--steps", "2", *SMALL, "--batch-size", "256")
-    assert error.code == CODE
+    assert (error := refused("profile", "--data", data, "--steps", "2", *SMALL, "--batch-size", "256")).code == CODE
     assert error.endswith(f"{STEP}\n")
 
 
@@ -75,8 +74,7 @@ def test_scoring_and_going_on_name_what_they_may_change(
     resumed = socialx("train", "--resume", run, "--max-epochs", "2")
     assert resumed.stderr.endswith(f"{FOUND}--activation-checkpointing\n")
     for command in (["evaluate", run, "--split", "train"], ["explain", run, "--split", "train"]):
-        error = refused(*command)
-        assert error.code == CODE
+        assert (error := refused(*command)).code == CODE
         assert error.endswith(f"{FOUND}--batch-size 128\n")
         works(*command, "--batch-size", "128")
     span = ["--start", "2012-05-03 01:00", "--end", "2012-05-04", "--every", "5min"]
@@ -113,8 +111,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
     error = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size)
     (message,) = error.messages
-    assert (message.code, message.where) == (CODE, "cuda:0")
-    assert " 4 sensors" in message.problem
+    assert (message.code, message.where, " 4 sensors" in message.problem) == (CODE, "cuda:0", True)
     assert re.findall(r"\w+=\{.*?\}|model\.\w+", message.remedy) == helps
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,8 +168,7 @@ def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, whole: Pat
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert code == 1
     assert len(errors) == 1, said
-    assert f"process {rank} of 2 " in errors[0]
-    assert "SIGKILL" in errors[0]
+    assert re.search(f"process {rank} of 2 .* SIGKILL", errors[0])
     assert "Traceback" not in said
     trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
     assert furthest(whole, run) == 0
@@ -183,8 +183,7 @@ def test_only_a_training_that_was_killed_goes_on(command: str, goes_on: bool, mo
     monkeypatch.setattr(ChildFailedError, "format_msg", lambda _: "")
     with refuses("train.killed") as caught:
         launch.launch(2, [command])
-    assert "process 1 of 2 " in str(caught.value)
-    assert "SIGKILL" in str(caught.value)
+    assert re.search("process 1 of 2 .* SIGKILL", str(caught.value))
     assert ("--resume" in str(caught.value) or "resume=" in str(caught.value)) == goes_on
 
 
@@ -211,7 +210,7 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     code, _, said = finished(job)
     assert code == 130, said
     assert "Traceback" not in said
-    assert f"socialx train --resume {run} --devices 2\n" in said
+    assert f"train --resume {run} --devices 2\n" in said
     code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
     assert code == 1
     assert "by 2 processes, " in said
@@ -346,19 +345,17 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "code", "words"),
+    ("state", "code", "says"),
     [
         (TrainState(batch=9, ranks=2), "resume.other-batches", "batch 9 of 8"),
         (TrainState(batch=3, ranks=4), "resume.other-processes", "start 4 processes"),
         (TrainState(epoch=2, best_epoch=1), "resume.other-processes", "by 1 processes"),
     ],
 )
-def test_the_rest_of_an_epoch_needs_the_same_batches(
-    progress: TrainState, code: str, words: str, tmp_path: Path
-) -> None:
+def test_the_rest_of_an_epoch_needs_the_same_batches(state: TrainState, code: str, says: str, tmp_path: Path) -> None:
     with refuses(code) as caught:
-        progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
-    assert words in str(caught.value)
+        state.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])

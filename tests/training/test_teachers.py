@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,10 +105,8 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
     assert "horizon 12, not 6" in error
     (tmp_path / "b").mkdir()
     other = small_file(tmp_path / "b", sensors=6)
-    error = refused("train", "--data", other, *options, trained)
-    assert error.code == "protocol.other-data"
-    assert error.startswith(f"error: {other}: ")
-    assert f" {trained} (" in error
+    assert (error := refused("train", "--data", other, *options, trained)).code == "protocol.other-data"
+    assert re.match(rf"error: {other}: .* {trained} \(", error)
     assert refused("train", "--data", data, *options, tmp_path).code == "run.not"
     assert not (tmp_path / "a").exists()
 
@@ -130,10 +129,8 @@ def test_rows_that_reach_a_run_through_another_are_told(way: str, longer: Path, 
     assert "train.seen-test" in done.codes
     assert f"{longer}" in done.stderr
     assert " until 2012-05-0" in done.stderr
-    done = works("evaluate", run)
-    assert "split.seen" in done.codes
-    assert " until 2012-05-0" in done.stderr
-    assert f"{longer}" in done.stderr
+    assert "split.seen" in (done := works("evaluate", run)).codes
+    assert re.search(rf" until 2012-05-0.*{longer}", done.stderr)
     assert " windows until 2012-05-0" in done.stdout
 
 
@@ -165,5 +162,4 @@ def test_a_run_of_before_does_not_know_what_its_teachers_have_seen(longer: Path,
 def test_teachers_know_one_network(data: Path, trained: Path) -> None:
     error = refused("train", "--data", data, "--extra-data", "b.h5", "--zero-shot", "--teacher", trained, code=2)
     assert error.code == "settings.conflict"
-    for flag in ("--teacher", "drop --extra-data\n"):
-        assert flag in error
+    assert re.search("--teacher .*\n.* --extra-data\n", error)

@@ -246,9 +246,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> N
     made = learner()
     with torch.no_grad():
         made.model.scaler.target_std.fill_(float("nan"))
-    line = refusal(lambda: run_fit(made, tmp_path / "run"), task="train")
+    line = refusal(lambda: run_fit(made, tmp_path / "run"), "--learning-rate", task="train")
     assert line.code == "train.not-finite"
-    assert "--learning-rate" in line
 
 
 def test_a_checkpoint_runs_no_code_and_names_its_fault(tmp_path: Path) -> None:
@@ -293,15 +292,12 @@ def test_a_complete_run_has_nothing_left() -> None:
 
 def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with refuses("run.folder-unwritable"):
-        run_fit(learner(), tmp_path / "file" / "run", epochs=1)
+    assert refusal(lambda: run_fit(learner(), tmp_path / "file" / "run", epochs=1)).code == "run.folder-unwritable"
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
-    line = refusal(lambda: fresh_run(tmp_path / "run"), task="train")
-    assert line.code == "run.exists"
-    assert "--overwrite" in line
+    assert refusal(lambda: fresh_run(tmp_path / "run"), "--overwrite", task="train").code == "run.exists"
     run = fresh_run(tmp_path / "run", overwrite=True)
     assert not run.best.exists()
 
