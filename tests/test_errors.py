@@ -87,9 +87,8 @@ def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, mon
         command = Command("inspect", tmp_path / path, **{"data.path": tmp_path / path})
         typed = typed or str(tmp_path / path)
         assert write("train", command) == f"socialx inspect {typed} --data {typed}"
-        assert (
-            Message("test.said", "", "", command).advice() == f"socialx.inspect({typed!r}, data={{'path': {typed!r}}})"
-        )
+        advice = Message("test.said", "", "", command).advice()
+        assert advice == f"socialx.inspect({typed!r}, data={{'path': {typed!r}}})"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, mon
             "pooling.adaptive_adjacency_rank",
             0,
             "--set pooling.adaptive_adjacency_rank=0",
-        ),  # a flag of no command
+        ),  # of no command
         ("predict", "loader.mode", "sharded", "--set loader.mode=sharded"),
         ("predict", "model.encoder_batch", None, "--set model.encoder_batch"),
         ("doctor", "pooling.require_locations", False, "--set pooling.require_locations=off"),
@@ -127,7 +126,5 @@ def test_a_file_of_settings_is_loaded_in_python() -> None:
 
 def test_settings_of_one_section_are_one_argument_in_python() -> None:
     command = Command("train", **{"data.path": Path("a.h5"), "preset": "mlp-small", "data.horizon": 288})
-    assert (
-        Message("test.said", "", "", command).advice()
-        == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, preset='mlp-small')"
-    )
+    advice = Message("test.said", "", "", command).advice()
+    assert advice == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, preset='mlp-small')"

@@ -73,8 +73,7 @@ def test_convert_says_what_it_wrote(tmp_path: Path) -> None:
     source = cut_csv(tmp_path / "s.csv", 50)
     arguments = ["convert", "METR_LA", "--data-csv", source, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "o.h5"]
     result = works(*arguments, "--validate")
-    assert "50 rows x 4 sensors x 3 " in result.stdout
-    assert "2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps" in result.stdout
+    assert re.search("50 rows x 4 sensors x 3 .* 2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps", result.stdout)
     assert "valid: " in result.stdout
     assert "--overwrite" in refused(*arguments)
     works(*arguments, "--overwrite")
@@ -213,9 +212,9 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
     assert json.loads(missed.stdout)["window"]["steps"] == 6
     assert missed.codes[-2:] == ("profile.unmeasured", "profile.missed")
     busy, span = missed.stderr.splitlines()[-2:]
-    assert (busy.startswith("error: gpu_busy: "), busy.endswith(" >= 0.8.")) == (True, True)
-    assert span.startswith(f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}, ")
-    assert span.endswith(" <= 0.")
+    assert re.fullmatch(r"error: gpu_busy: .* >= 0\.8\.", busy)
+    share = json.loads(missed.stdout)["shares"]["span"]
+    assert re.fullmatch(rf"error: shares\.span: {share:.4g}, .* <= 0\.", span)
     error = refused("profile", "--data", "missing.h5", "--fail-unless", "gpu_busy", code=2)
     assert error.code == "profile.limit-form"
 
@@ -241,8 +240,7 @@ def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: P
     ],
 )
 def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], code: str, says: str) -> None:
-    error = refused("profile", "--data", "missing.h5", *arguments, code=2)
-    assert error.code == code
+    assert (error := refused("profile", "--data", "missing.h5", *arguments, code=2)).code == code
     assert says in error
 
 
@@ -306,8 +304,7 @@ def test_a_comparison_fails_where_it_is_slower(
     assert re.search(r"for input +25\.0% +1\.0%", result.stdout)
     if code:
         assert result.codes == ("profile.slower",)
-        assert f"error: {tmp_path}/other.yaml: 1.11x" in result.stderr
-        assert " 5 % " in result.stderr
+        assert re.fullmatch(f"error: {tmp_path}/other.yaml: 1.11x .* 5 % .*\n", result.stderr)
     found = json.loads(socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--json").stdout)
     assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "on_device"]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,8 +50,7 @@ def test_readings_below_0_are_counted_and_the_most_frequent_is_named(tmp_path: P
     found = report_of(tmp_path / "a.h5", values)
     assert (found.negative_readings, found.most_negative, found.odd_values) == (ROWS // 5 + 2, -1, {})
     (line,) = doubts(found)
-    assert line.startswith("122 readings ")
-    assert "avg_speed" in line
+    assert re.match("122 .* avg_speed ", line)
 
 
 @pytest.mark.parametrize(

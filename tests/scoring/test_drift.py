@@ -150,10 +150,8 @@ def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path:
 
 def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
     data = api.load_run(run).settings.data.path
-    said = refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
-    assert said.code == "evaluate.drift"
+    assert refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2).code == "evaluate.drift"
     other = Path(shutil.copytree(run, tmp_path / "run"))
     RunFolder(other).intervals.unlink()
-    said = refused("evaluate", other, "--drift")
-    assert said.code == "run.no-intervals"
+    assert (said := refused("evaluate", other, "--drift")).code == "run.no-intervals"
     assert "socialx calibrate" in said

@@ -317,7 +317,7 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
     folder = small_run(data, options[1], *options)
     result = works("explain", folder, "--plot", tmp_path / "out.svg")
     assert f"no pooling: {says}" in result.stdout
-    assert "attention weights of each head" not in result.stdout
+    assert "weights of each head" not in result.stdout
     found = explained(folder)
     assert (found["layers"], found["no_pooling"].startswith(says)) == ([], True)
     assert "no social pooling" in texts(tmp_path / "out.svg")
@@ -327,7 +327,7 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
 def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     largest = small_run(data, "max", "--pooling", "max")
     result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
-    assert "max has no weights" in result.stdout
+    assert "max has no" in result.stdout
     assert "each head reaches" in texts(tmp_path / "out.svg")
     assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
     own = small_run(data, "own", "--pooling", "self_only")
@@ -352,7 +352,6 @@ def test_what_cannot_be_explained_is_refused_before_the_pass(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socialx.tasks.explain.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     Path("folder.png").mkdir()
-    said = refused("explain", run, *options, code=status)
-    assert said.code == code
+    assert (said := refused("explain", run, *options, code=status)).code == code
     assert says in said
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

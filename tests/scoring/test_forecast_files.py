@@ -174,7 +174,7 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
         (lambda f: f.rename(columns={"forecast": "speed"}), "forecasts.lacks-column", "column forecast"),
         (lambda f: f.drop(columns="lead_minutes"), "forecasts.lacks-column", "lead_minutes or time"),
         (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "forecasts.foreign", "4 of 4 sensors"),
-        (lambda f: f.assign(unit="km/h"), "forecasts.other-unit", "in km/h, .* in mph"),
+        (lambda f: f.assign(unit="km/h"), "forecasts.other-unit", "km/h, .* in mph"),
         (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "forecasts.lead", "1, 2, 3 min"),
         (
             lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2),
@@ -219,8 +219,7 @@ def test_a_file_that_cannot_be_scored_is_refused(
 
 
 def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
-    said = refused("evaluate", data, "--data", data)
-    assert said.code == "forecasts.readings"
+    assert (said := refused("evaluate", data, "--data", data)).code == "forecasts.readings"
     assert "--data" in said
     assert refused("evaluate", tmp_path / "nothing.csv", "--data", data).code == "forecasts.missing"
     (tmp_path / "text.csv").write_text("")

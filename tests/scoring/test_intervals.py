@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -298,8 +299,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
         weights.state["head.2.bias"][0] += 1
         folder.write_weights(weights.state, 1, 1.0)
     for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
-        error = refused(*words)
-        assert error.code == code
+        assert (error := refused(*words)).code == code
         assert error.endswith(f"  try: socialx calibrate {run}\n")
     works("predict", run)
     works("calibrate", run)
@@ -308,8 +308,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
 
 @pytest.mark.parametrize("level", ["0.995", "0.3", "90", "nan"])
 def test_a_level_out_of_reach_is_one_line(level: str, run: Path) -> None:
-    error = refused("predict", run, "--interval", level, code=2)
-    assert error.code == "intervals.level"
+    assert (error := refused("predict", run, "--interval", level, code=2)).code == "intervals.level"
     assert "from 0.5 to 0.99" in error
 
 
@@ -350,8 +349,7 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
         "errors": ({}, {"errors": "many"}),
     }[how]
     foreign(run, about, **{name: tensor.contiguous() for name, tensor in tensors.items()})
-    error = refused("predict", run, "--interval", "0.9")
-    assert error.code == "tensors.unreadable"
+    assert (error := refused("predict", run, "--interval", "0.9")).code == "tensors.unreadable"
     assert "intervals.safetensors" in error
 
 
@@ -415,5 +413,4 @@ def test_sensors_of_another_file_are_said_to_be_uncalibrated(run: Path) -> None:
     foreign(run, {"sensors": json.dumps(("elsewhere", *found.sensors[1:]))})
     result = works("predict", run, "--interval", "0.9")
     assert "run.intervals-of-all" in result.codes
-    assert "1 of 4 sensors" in result.stderr
-    assert f"({found.sensors[0]})" in result.stderr
+    assert re.search(rf"1 of 4 sensors .*\({found.sensors[0]}\)", result.stderr)

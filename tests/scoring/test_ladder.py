@@ -105,6 +105,5 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
 def test_runs_of_other_windows_are_not_compared(flag: str, values: list[str], says: str, tmp_path: Path) -> None:
     data = small_file(tmp_path)
     runs = [small_run(data, f"run-{value}", "--model", "linear", flag, value) for value in values]
-    error = refused("evaluate", *runs, code=2)
-    assert error.code == "run.other-windows"
+    assert (error := refused("evaluate", *runs, code=2)).code == "run.other-windows"
     assert says in error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -233,8 +234,7 @@ def test_a_part_that_is_all_gaps_is_refused_with_the_reason(whole: Path, tmp_pat
     path = written(whole, tmp_path / "file.h5", lambda rows: every(rows)[every(rows) % 16 > 0], np.zeros_like)
     with refuses("data.too-short") as caught:
         api.evaluate(baselines=True, data=path)
-    assert "a train window" in str(caught.value)
-    assert "a time gap" in str(caught.value)
+    assert re.search(" train .* time gap", str(caught.value))
 
 
 def bay(whole: Path, path: Path, first: str, jump_s: int, ids: tuple[str, ...]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -26,9 +27,7 @@ def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: 
     done = works("evaluate", run, "--data", grown)
     advice = "--split all --start '2012-05-04 09:20:00'"
     assert "split.seen" in done.codes
-    assert f"note: {grown}: {run} " in done.stderr
-    assert f"{LAST}.\n  try: " in done.stderr
-    assert f" {advice}\n" in done.stderr
+    assert re.search(rf"note: {grown}: {run} .* {LAST}\.\n  try: .* {advice}\n", done.stderr)
     again = works("evaluate", run, "--data", grown, *shlex.split(advice))
     assert "split.seen" not in again.codes
     assert "may have seen" not in again.stderr + again.stdout
@@ -46,8 +45,7 @@ def test_a_run_of_the_first_days_says_that_others_are_not_scored(data: Path, tmp
     run = small_run(data, tmp_path / "run", "--days", "1")
     done = works("evaluate", run)
     assert "split.days" in done.codes
-    assert f" 1 day of {data} " in done.stderr
-    assert "(--days 1).\n" in done.stderr
+    assert re.search(rf" 1 day of {data} .* \(--days 1\)\.\n", done.stderr)
     two = small_file(tmp_path / "two", 2 * 288)  # exactly two days
     works("evaluate", small_run(two, "run", "--days", "1")).stderr.index("  try: add --days 2 to score all\n")
     first = small_file(tmp_path, 288)

@@ -137,8 +137,7 @@ def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> No
         (["--max-body", "nan"], "serve.range", "--max-body"),
         (["--token-file", str(tmp_path / "no")], "serve.token-unreadable", str(tmp_path / "no")),
     ):
-        error = refused("serve", run, *arguments, code=2)
-        assert error.code == code
+        assert (error := refused("serve", run, *arguments, code=2)).code == code
         assert word in error
     assert socialx("serve", tmp_path / "no").exit_code == 1
 

@@ -44,8 +44,7 @@ def test_more_values_than_a_day_holds_are_refused_unparsed(
 
     monkeypatch.setattr(posted.json, "loads", parse)
     monkeypatch.setattr(posted.csv, "reader", parse)
-    error = refusal(experiment, b'{"times": [' + b'"",' * MANY, kind)
-    assert error.code == "posted.too-long"
+    assert (error := refusal(experiment, b'{"times": [' + b'"",' * MANY, kind)).code == "posted.too-long"
     assert "288 rows of 4 sensors" in str(error)
 
 
@@ -103,8 +102,7 @@ def test_an_hour_that_the_clock_skips_is_refused(experiment: Experiment, hour: R
     """Los Angeles has no 02:00 to 02:55 on 2012-03-11, and a time with a zone is never there."""
     assert experiment.data.store.timezone == "America/Los_Angeles"
     times = [f"2012-03-11 02:{5 * k:02d}" for k in range(12)]
-    error = refusal(experiment, json.dumps({**hour, "times": times}).encode())
-    assert error.code == "time.clock-change"
+    assert (error := refusal(experiment, json.dumps({**hour, "times": times}).encode())).code == "time.clock-change"
     assert "America/Los_Angeles" in str(error)
     before = [f"2012-03-11 01:{5 * k:02d}" for k in range(12)]
     after = [f"2012-03-11T10:{5 * k:02d}Z" for k in range(12)]
