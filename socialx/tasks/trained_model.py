@@ -86,8 +86,8 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
-    weights = f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"
-    note(Message("train.from-weights", name, weights), True)
+    begins = f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"
+    note(Message("train.from-weights", name, begins), True)
     data, moments = replace(data, moments=fits.scaler), dict(fits.scaler)
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
