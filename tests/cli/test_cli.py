@@ -407,18 +407,18 @@ def test_a_user_error_is_one_line_and_its_exit_code(
 
 def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> None:
     other = small_file(tmp_path, rows=380)
-    for change, says in (
-        (["--batch-size", "9"], "loader.batch_size (--batch-size): "),
-        (["--seed", "9"], "was trained with 7, got 9"),
-        (["--precision", "16-mixed"], "trainer.precision (--precision): "),
-        (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
-        (["--overwrite"], "--resume and --overwrite exclude each other"),
-        (["--data", str(other)], "was trained on other data"),
-        ([], f"complete after 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
+    for change, code, says in (
+        (["--batch-size", "9"], "settings.run-differs", "loader.batch_size (--batch-size): "),
+        (["--seed", "9"], "settings.run-differs", "with 7, got 9"),
+        (["--precision", "16-mixed"], "settings.run-differs", "trainer.precision (--precision): "),
+        (["--run-dir", str(tmp_path / "x")], "settings.run-differs", "trainer.run_dir (--run-dir): "),
+        (["--overwrite"], "train.resume-and-overwrite", "--overwrite"),
+        (["--data", str(other)], "run.trained-with", str(other)),
+        ([], "resume.complete", f" 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}
         result = socialx("train", "--resume", run, *change)
-        assert result.exit_code in (1, 2)
+        assert (result.exit_code in (1, 2), result.codes) == (True, (code,))
         assert says in result.stderr
         assert result.stderr.count("\n") <= 2
         assert {p.name: p.read_bytes() for p in run.iterdir()} == before

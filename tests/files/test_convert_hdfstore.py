@@ -140,8 +140,8 @@ def _table(file: h5py.File) -> None:
 BAD = {
     "a table": (_table, "format='table'"),
     "pickled labels": (put("df/axis0", _pickled()), "integers"),
-    "no values": (drop("df/block0_values"), "block0_values is not there"),
-    "no index": (drop("df/axis1"), "axis1 is not there"),
+    "no values": (drop("df/block0_values"), "df/block0_values"),
+    "no index": (drop("df/axis1"), "df/axis1"),
     "no blocks": (drop("df/block0_items"), "3 sensors once"),
     "short values": (put("df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
     "flat values": (put("df/block0_values", np.zeros(30)), "has shape (30,)"),

@@ -173,7 +173,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "no features": (drop("data/features"), "lacks data/features"),
     "no data": (drop("data"), "convert"),
-    "no metadata": (drop("metadata"), "lacks metadata/vdids, metadata/feature_names, metadata/timestamps"),
+    "no metadata": (drop("metadata"), "metadata/vdids, metadata/feature_names"),
     "features is a group": (
         lambda f: (drop("data/features")(f), f.create_group("data/features")),
         "lacks data/features",

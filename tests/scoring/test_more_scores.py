@@ -213,7 +213,7 @@ def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     frame = api.evaluate([run], baselines=True).to_frame()
     assert list(frame.columns) == ["model", "horizon", *names, "unit"]
     assert frame[frame.model == str(run)].mae.tolist() == [row["mae"] for row in right]
-    assert "exists already" in refused("evaluate", run, "--save-scores", path)
+    assert refused("evaluate", run, "--save-scores", path).code == "output.exists"
     works("evaluate", run, "--save-scores", path, "--overwrite")
 
 
@@ -247,16 +247,13 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.h5"
     there.write_text("mine")
-    for words, code, says in (
-        (
-            [run, "--save-forecasts", tmp_path / "x.csv"],
-            2,
-            "a file of scored forecasts cannot end in '.csv'.\n  try: name it .h5 or .parquet",
-        ),
-        ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
-        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "needs exactly one run"),
+    for words, status, code, says in (
+        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "output.suffix", ".h5 or .parquet"),
+        ([run, "--save-forecasts", there], 1, "output.exists", "--overwrite"),
+        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "evaluate.one-run", "--save-forecasts"),
     ):
-        assert says in refused("evaluate", *words, code=code)
+        assert (error := refused("evaluate", *words, code=status)).code == code
+        assert says in error
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there.h5": "mine"}
 
 
