@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
@@ -138,14 +139,14 @@ def test_it_prints_days_and_a_verdict(run: Path) -> None:
     assert all(set(day) == {"date", "mae", "covered", "count", "worse"} for day in found["days"])
 
 
-@pytest.mark.parametrize(("change", "says"), [("stuck", "repeats one reading ({} "), ("jumps", "({} since 2012-05-0")])
+@pytest.mark.parametrize(("change", "says"), [("stuck", r"1 sensor .*\({} for"), ("jumps", r"\({} since 2012-05-0")])
 def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path: Path) -> None:
     """The first sensor repeats a reading in the last rows, or jumps."""
     jumps = np.random.default_rng(0).uniform(5, 70, 150)
     with edited(Path(api.load_run(run).settings.data.path or ""), tmp_path / "broken.h5") as file:
         file["data/features"][-150:, 0, 0] = 31.5 if change == "stuck" else jumps
     first = (open_run(run).sensors or ())[0]
-    assert says.format(first) in works("evaluate", run, "--data", tmp_path / "broken.h5", "--drift").stdout
+    assert re.search(says.format(first), works("evaluate", run, "--data", tmp_path / "broken.h5", "--drift").stdout)
 
 
 def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:

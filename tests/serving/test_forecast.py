@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,13 +202,13 @@ def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestCl
         ("time,773869\n\0,1\n", ""),
         (b"time,\xff\n", "UTF-8"),
         ("time\n" + "x\n" * 10_000, "289 rows"),  # it is read to the row that is one too many
-        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, "numbers (1_0, "),
+        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, r"12 cells .*\(1_0, "),
     ],
 )
 def test_what_is_no_table_is_refused(cells: str | bytes, word: str, client: TestClient) -> None:
     answer = client.post("/forecast", content=cells, headers=CSV)
     assert answer.status_code == 422
-    assert word in answer.json()["detail"]
+    assert re.search(word, answer.json()["detail"])
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/xml", ""])
