@@ -19,10 +19,12 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 from typer.models import CommandInfo
 from typer.testing import CliRunner, Result
 
 from socialx.cli.app import COMMANDS, app
+from socialx.core.errors import Message, SocialxError
 
 ROOT = Path(__file__).parents[1]
 # A shell has the jobs that it runs in the background ignore an interrupt, the tests among them.
@@ -50,10 +52,56 @@ def detailed(arguments: tuple[str | Path, ...]) -> list[str]:
     return [words[0], "--verbose", *words[1:]] if words and words[0] in COMMANDS else words
 
 
+class Said(str):
+    """What was said to a user, with the codes of its messages in order."""
+
+    codes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, codes: Iterable[str]) -> Said:
+        """A text with codes."""
+        said = cls(text)
+        said.codes = tuple(codes)
+        return said
+
+    @property
+    def code(self) -> str:
+        """The code of the only message."""
+        (code,) = self.codes
+        return code
+
+
+@contextmanager
+def refuses(code: str, kind: type[SocialxError] = SocialxError) -> Iterator[pytest.ExceptionInfo[SocialxError]]:
+    """The block ends with an error of this code."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert caught.value.code == code, caught.value
+
+
+@contextmanager
+def printed() -> Iterator[list[str]]:
+    """The codes of the messages that are written in the block, in order."""
+    codes, text = [], Message.text
+
+    def written(message: Message) -> str:
+        codes.append(message.code)
+        return text(message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Message, "text", written)
+        yield codes
+
+
 def socialx(*arguments: str | Path, details: bool = True) -> Result:
-    """Run a command in this process: quick, and a traceback stays a traceback.  It prints its details too."""
+    """Run a command in this process: quick, and a traceback stays a traceback.  It prints its details too.
+
+    ``codes`` of the result are those of its messages.
+    """
     words = detailed(arguments) if details else [str(each) for each in arguments]
-    result = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, words)
+    with printed() as codes:
+        result = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, words)
+    result.codes = tuple(codes)  # type: ignore[attr-defined]
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -66,12 +114,12 @@ def works(*arguments: str | Path) -> Result:
     return result
 
 
-def refused(*arguments: str | Path, code: int = 1) -> str:
+def refused(*arguments: str | Path, code: int = 1) -> Said:
     """Return an error, 1: of data, 2: of settings or usage; the command says nothing else."""
     result = socialx(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert re.fullmatch(r"error: [^\n]+[.?!]\n(  try: [^\n]+\n)?", result.stderr), result.stderr
-    return result.stderr
+    return Said.of(result.stderr, result.codes)
 
 
 def python(code: str, *arguments: str | Path) -> str:

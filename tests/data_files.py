@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.core.errors import Message, SocialxError
+from socialx.core.errors import Message, SocialxError, spelling
 from socialx.files.sources import backfill as older
 from socialx.files.sources.contents import Format
 from socialx.files.sources.positions.locations import read_locations
@@ -30,6 +30,7 @@ from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.open_hdf5 import open_for_writing
 from socialx.files.store.writer import Summary, create
 from socialx.inspection.report import Report
+from tests.commands import Said
 
 IDS = ("773869", "767541", "717447")  # of METR-LA
 BAY_IDS = ("400001", "400017", "400030")
@@ -138,19 +139,19 @@ def block(times: list[str], values: np.ndarray) -> Block:
     return Block(seconds_of(times), values.astype(np.float32)[..., np.newaxis])
 
 
-def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> str:
+def refusal(action: Callable[[], object], *words: str, task: str = "convert") -> Said:
     """The one line with which ``action`` refuses, as a user of the command ``task`` sees it.
 
     It holds each of ``words`` and ends with a next step.
     """
-    with pytest.raises(SocialxError) as caught:
+    with pytest.raises(SocialxError) as caught, spelling(partial(write, task)):
         action()
-    (line,) = caught.value.lines(partial(write, task))
+    (line,) = caught.value.lines()
     assert "\n" not in line
     assert re.fullmatch(r".+ Try: \S.*", line), line
     for word in words:
         assert word in line, line
-    return line
+    return Said.of(line, [caught.value.code])
 
 
 def reason(format: Format, path: Path) -> str | None:
@@ -160,9 +161,9 @@ def reason(format: Format, path: Path) -> str | None:
     return None
 
 
-def shown(notes: Iterable[Message | str], task: str = "convert") -> list[str]:
-    """Return notes as a user of the command ``task`` sees them, without the full stop."""
-    return [note if isinstance(note, str) else note.text(partial(write, task)).removesuffix(".") for note in notes]
+def shown(notes: Iterable[Message | str]) -> list[str]:
+    """Return notes without the full stop."""
+    return [note if isinstance(note, str) else note.text().removesuffix(".") for note in notes]
 
 
 Change = Callable[[h5py.File], object]

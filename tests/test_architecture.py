@@ -232,7 +232,7 @@ def test_a_command_runs_downhill(command: str, most: int, tmp_path: Path) -> Non
     script = [sys.executable, str(REPOSITORY / "benchmarks/walk.py"), command, *arguments]
     done = subprocess.run(script, capture_output=True, text=True, timeout=100, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    counted = re.search(r"(\d+) climbs, tasks/build.py entered (\d+)x", done.stdout)
+    counted = re.search(r"(\d+) climbs, .+ entered (\d+)x", done.stdout)
     assert counted, done.stdout
     assert int(counted[1]) <= most
     assert int(counted[2]) == 1

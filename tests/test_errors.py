@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from socialx.cli.error_flags import write
-from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened
+from socialx.core.errors import Argument, Command, Message, SocialxError, printable, sample, shortened, spelling
 from tests.commands import ROOT, refused
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\tb", "a\u2028b", "a\x00b", "a\udce9b", "a\r\nb"])
 def test_what_ends_a_line_or_commands_a_terminal_is_escaped(text: str) -> None:
     for message in (
-        Message(Path("x.csv"), text, "mend it"),
-        Message(text, "wrong", "mend it"),
-        Message("x", "y", text),
+        Message("test.said", Path("x.csv"), text, "mend it"),
+        Message("test.said", text, "wrong", "mend it"),
+        Message("test.said", "x", "y", text),
     ):
         assert message.line().isprintable()
         assert message.line().isascii()
-    assert str(SocialxError(Path("x.csv"), text, "mend it")).replace("\n", "").isprintable()
+    assert str(SocialxError("test.said", Path("x.csv"), text, "mend it")).replace("\n", "").isprintable()
 
 
 def test_no_message_holds_a_backslash_and_an_n() -> None:
     """A library's error of several lines becomes one line."""
-    message = Message(Path("x.csv"), "no model: first\n  second\r\n\nthird\n", "mend\nit", sample=["a\nb"])
+    message = Message("test.said", Path("x.csv"), "no model: first\n  second\r\n\nthird\n", "mend\nit", sample=["a\nb"])
     assert str(message) == "x.csv: no model: first second third (a b).\n  try: mend it"
 
 
@@ -54,27 +55,29 @@ def test_only_the_beginning_of_something_long_is_quoted() -> None:
     assert shortened("abc", 3) == "abc"
     assert shortened("abcd", 3) == "abc..."
     assert sample(["x" * 5000, "b"]) == f"{'x' * 60}..., b"
-    line = Message(Path("x.csv"), "y" * 5000, "mend it", sample=["x" * 5000] * 9).line()
+    line = Message("test.said", Path("x.csv"), "y" * 5000, "mend it", sample=["x" * 5000] * 9).line()
     assert line.startswith("x.csv: yyy")
     assert line.endswith("... Try: mend it")
     assert len(line) < 500
 
 
-def test_marked_arguments_and_commands_are_written_for_who_reads() -> None:
-    remedy = (
-        f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True, meta_csv=None)}"
-    )
-    message = Message(Argument("overwrite", True), "wrong", remedy)
+def test_arguments_and_commands_are_written_for_who_reads() -> None:
+    def made() -> Message:
+        remedy = f"add {Argument('data.path', Path('a b.h5'))}, or {Command('backfill', 'x.h5', rewrite=True)}"
+        return Message("test.said", Argument("overwrite", True), "wrong", remedy)
+
+    message = made()
     python = "overwrite=True: wrong. Try: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
     assert message.line() == python
     assert str(message) == python.replace(" Try:", "\n  try:")
-    shell = message.text(lambda part: write("train", part))
+    with spelling(partial(write, "train")):
+        shell = made().text()
     assert shell == "--overwrite: wrong.\n  try: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"
 
 
 def test_a_sentence_has_one_full_stop_and_a_message_may_have_no_place() -> None:
     texts = [("x", "y"), ("", "y."), ("", "did you mean z?"), ("x", "")]
-    assert [str(Message(*each)) for each in texts] == ["x: y.", "y.", "did you mean z?", "x."]
+    assert [str(Message("test.said", *each)) for each in texts] == ["x: y.", "y.", "did you mean z?", "x."]
 
 
 def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +87,8 @@ def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, mon
         command = Command("inspect", tmp_path / path, **{"data.path": tmp_path / path})
         typed = typed or str(tmp_path / path)
         assert write("train", command) == f"socialx inspect {typed} --data {typed}"
-        assert Message("", "", command).advice() == f"socialx.inspect({typed!r}, data={{'path': {typed!r}}})"
+        advice = Message("test.said", "", "", command).advice()
+        assert advice == f"socialx.inspect({typed!r}, data={{'path': {typed!r}}})"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, mon
             "pooling.adaptive_adjacency_rank",
             0,
             "--set pooling.adaptive_adjacency_rank=0",
-        ),  # a flag of no command
+        ),  # of no command
         ("predict", "loader.mode", "sharded", "--set loader.mode=sharded"),
         ("predict", "model.encoder_batch", None, "--set model.encoder_batch"),
         ("doctor", "pooling.require_locations", False, "--set pooling.require_locations=off"),
@@ -109,18 +113,18 @@ def test_a_setting_is_written_as_the_command_takes_it(task: str, key: str, value
 
 
 def test_a_mark_of_somebody_else_is_escaped() -> None:
-    assert Message("x", "\x0enot JSON\x0f", "mend it").line() == "x: \\x0enot JSON\\x0f. Try: mend it"
+    assert Message("test.said", "x", "\x0enot JSON\x0f", "mend").line() == "x: \\x0enot JSON\\x0f. Try: mend"
 
 
 def test_a_file_of_settings_is_loaded_in_python() -> None:
     command = Command("train", settings=Path("runs/a/settings.yaml"))
     assert (
-        Message("", "", command).advice() == "socialx.train(settings=socialx.load_settings(['runs/a/settings.yaml']))"
+        Message("test.said", "", "", command).advice()
+        == "socialx.train(settings=socialx.load_settings(['runs/a/settings.yaml']))"
     )
 
 
 def test_settings_of_one_section_are_one_argument_in_python() -> None:
     command = Command("train", **{"data.path": Path("a.h5"), "preset": "mlp-small", "data.horizon": 288})
-    assert (
-        Message("", "", command).advice() == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, preset='mlp-small')"
-    )
+    advice = Message("test.said", "", "", command).advice()
+    assert advice == "socialx.train(data={'path': 'a.h5', 'horizon': 288}, preset='mlp-small')"

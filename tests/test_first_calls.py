@@ -15,6 +15,7 @@ import torch
 
 import socialx
 from socialx.core.errors import SettingsError, SocialxError
+from tests.commands import refuses
 
 TINY = {"model": {"width": 8, "blocks": 1, "slstm_at": ""}, "pooling": {"neighbours": 3}}
 
@@ -89,25 +90,26 @@ def with_word(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("wrong", "code", "named"),
     [
-        (lambda f: f.rename(columns={f.columns[0]: "S1"}), "1 of 4 columns of the frame are no sensors"),
-        (lambda f: f.reset_index(drop=True), "the index of the frame holds no times"),
-        (lambda f: pd.concat([f, f]), "40 rows or columns of the frame repeat"),
-        (lambda f: pd.concat([f, f.iloc[:, :1]], axis=1), "1 rows or columns of the frame repeat"),
-        (lambda f: f.iloc[:5], "one lookback needs 12"),
-        (lambda f: -f, "below 0"),
-        (lambda f: f * 10, "above 124.3 mph"),
-        (lambda f: f.to_numpy(), "ndarray is no file and no frame"),
-        (with_word, "some cells are not numbers"),
-        (lambda f: f * np.nan, "hold no observation"),
+        (lambda f: f.rename(columns={f.columns[0]: "S1"}), "frame.other-sensors", "1 of 4 "),
+        (lambda f: f.reset_index(drop=True), "frame.no-times", ""),
+        (lambda f: pd.concat([f, f]), "frame.repeats", "40 "),
+        (lambda f: pd.concat([f, f.iloc[:, :1]], axis=1), "frame.repeats", "1 "),
+        (lambda f: f.iloc[:5], "data.below-lookback", "needs 12"),
+        (lambda f: -f, "store.impossible", "below 0"),
+        (lambda f: f * 10, "store.impossible", "above 124.3 mph"),
+        (lambda f: f.to_numpy(), "frame.type", "ndarray "),
+        (with_word, "frame.no-numbers", ""),
+        (lambda f: f * np.nan, "predict.no-observation", ""),
     ],
 )
 def test_a_wrong_frame_is_refused(
-    data: Path, run: Path, wrong: Callable[[pd.DataFrame], pd.DataFrame], named: str
+    data: Path, run: Path, wrong: Callable[[pd.DataFrame], pd.DataFrame], code: str, named: str
 ) -> None:
-    with pytest.raises(SocialxError, match=re.escape(named)):
+    with refuses(code) as caught:
         socialx.predict(run, wrong(frame_of(data)))
+    assert named in str(caught.value)
 
 
 def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
 
 def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
     model = socialx.load_model(str(run))
-    with pytest.raises(ValueError, match=r"inputs has the shape \(1, 12, 3, 1\), and the model takes \(1, 12, 4, 1\)"):
+    with pytest.raises(ValueError, match=r"inputs .*\(1, 12, 3, 1\), .*\(1, 12, 4, 1\)"):
         model.batch(np.zeros((1, 12, 3, 1)), ["2012-05-04 09:15"])
 
 
@@ -138,7 +140,7 @@ def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
         (lambda data, run: socialx.train(data, max_epochs="many"), "max_epochs"),
         (lambda data, run: socialx.evaluate("nowhere"), "nowhere"),
         (lambda data, run: socialx.predict(run, at="yesterday"), "not a time"),
-        (lambda data, run: socialx.predict(run, sensors=["S1"]), "the forecast lacks 1 of 1 sensors"),
+        (lambda data, run: socialx.predict(run, sensors=["S1"]), "lacks 1 of 1 sensors"),
         (lambda data, run: socialx.predict(data), str),
         (lambda data, run: socialx.load_run("nowhere"), "nowhere"),
         (lambda data, run: socialx.load_model("nowhere"), "nowhere"),
@@ -234,20 +236,23 @@ def test_times_may_be_those_of_numpy_and_pandas(run: Path) -> None:
     ):
         np.testing.assert_array_equal(socialx.predict(run, start=start, every=every).origin, usual.origin)
     for wrong in (5, 15.5):
-        with pytest.raises(SettingsError, match=r"every=.* is not a time in whole minutes"):
+        with refuses("option.minutes", SettingsError) as caught:
             socialx.predict(run, start="2012-05-04 08:00", every=wrong)
-        with pytest.raises(SettingsError, match=r"at=.* is not a time"):
+        assert "every=" in str(caught.value)
+        with refuses("time.unreadable", SettingsError) as caught:
             socialx.predict(run, at=wrong)
+        assert "at=" in str(caught.value)
 
 
 def test_what_is_no_run_is_refused_in_words(run: Path) -> None:
     forecast = socialx.predict(run).to_frame()
-    way = r"not DataFrame\.\n  try: write frame\.to_csv\('FILE\.csv'\), and name that file"
     for runs in (forecast, [run, forecast]):
-        with pytest.raises(SettingsError, match=way):
+        with refuses("call.no-run", SettingsError) as caught:
             socialx.evaluate(runs)
-    with pytest.raises(SettingsError, match=r"not int\.\n  try: name a run folder"):
+        assert re.search(r"not DataFrame\.\n.* frame\.to_csv\('FILE\.csv'\)", str(caught.value))
+    with refuses("call.no-run", SettingsError) as caught:
         socialx.evaluate(5)
+    assert "not int" in str(caught.value)
 
 
 def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:

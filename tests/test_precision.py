@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 from socialx.core.errors import SettingsError
 from socialx.core.precision import Precision, gpu_problem, is_out_of_memory, resolve_device
 from socialx.core.progress import Event, Note, subscribe
+from tests.commands import refuses
 from tests.networks import CPU, example, forecaster, network, trainer
 
 BUILD = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -81,12 +84,14 @@ def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> No
     heard: list[Event] = []
     with subscribe(heard.append):
         assert resolve_device("auto") == CPU
-    (said,) = [str(event.message) for event in heard if isinstance(event, Note)]
-    assert said.startswith("cuda:0: this torch has no code for Card 7, capability ")
-    assert said.endswith("so the CPU is used.\n  try: socialx.doctor()")
+    (said,) = [event.message for event in heard if isinstance(event, Note)]
+    assert said.code == "device.cpu-instead"
+    assert re.match("cuda:0: .* Card 7, capability ", said.sentence())
+    assert said.advice() == "socialx.doctor()"
     for asked in ("cuda", "cuda:0"):
-        with pytest.raises(SettingsError, match="this torch has no code for Card 7"):
+        with refuses("device.unusable", SettingsError) as caught:
             resolve_device(asked)
+        assert "Card 7" in str(caught.value)
 
 
 def test_the_first_steps_in_fp16_are_taken() -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from socialx.core.errors import Message, Write, python
+from socialx.core.errors import Message
 from socialx.core.version import __version__
 
 # The module of each command in this package, and the first sentence of its help.
@@ -93,9 +93,9 @@ class _Commands(typer.core.TyperGroup):
             sys.exit(error.exit_code)
 
 
-def print_error(message: Message, write: Write = python) -> None:
+def print_error(message: Message) -> None:
     """Print an error, and the remedy below."""
-    typer.echo(f"error: {message.text(write)}", err=True)
+    typer.echo(f"error: {message.text()}", err=True)
 
 
 app = typer.Typer(

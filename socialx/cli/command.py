@@ -22,7 +22,7 @@ from socialx.cli.app import app, print_error
 from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
-from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short
+from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short, spelling
 from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
 
 Devices = Annotated[
@@ -102,7 +102,7 @@ def _register(name: str, after: Mapping[str, str], function: Callable[..., None]
     def run(**typed: Any) -> None:
         verbose, quiet, _ = (typed.pop(flag.name) for flag in GENERAL)
         VERBOSITY.set(1 + verbose - quiet)
-        with with_own_model(typed):
+        with with_own_model(typed), spelling(functools.partial(write, name)):
             _run(name, function, typed)
 
     run.__module__, run.__name__ = function.__module__, function.__name__
@@ -116,7 +116,7 @@ def _register(name: str, after: Mapping[str, str], function: Callable[..., None]
 def _run(name: str, function: Callable[..., None], typed: dict[str, Any]) -> None:
     """Call the function of a command with the typed values; print user errors, and set exit codes."""
     try:
-        with _fallbacks_as_notes(name):
+        with _fallbacks_as_notes():
             layers = {"layers": take_layers(name, typed)} if "set_" in typed else {}
             function(**layers, **{key: value for key, value in typed.items() if value is not None})
     except (SocialxError, RuntimeError, MemoryError) as error:
@@ -124,7 +124,7 @@ def _run(name: str, function: Callable[..., None], typed: dict[str, Any]) -> Non
         if user_error is None:
             raise
         for message in user_error.messages:
-            print_error(message, functools.partial(write, name))
+            print_error(message)
         raise typer.Exit(user_error.exit_code) from None
     except (BrokenPipeError, SystemExit) as error:
         left = [stream for stream in (1, 2) if _reader_has_left(stream)]
@@ -160,14 +160,14 @@ def _reader_has_left(stream: int) -> bool:
 
 
 @contextmanager
-def _fallbacks_as_notes(name: str) -> Iterator[None]:
+def _fallbacks_as_notes() -> Iterator[None]:
     """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def show_as_note(message: Warning | str, category: type[Warning], *where: Any) -> None:
             if isinstance(message, FallbackWarning):
-                note(f"warning: {message.message.text(functools.partial(write, name))}")
+                note(f"warning: {message.message.text()}")
             else:
                 show(message, category, *where)
 

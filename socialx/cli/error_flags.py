@@ -46,8 +46,8 @@ def write(task: str, part: Argument | Command) -> str:
     options = dict(part.options)
     if (model := _OWN_MODEL.get()) and MODEL in flag_keys(part.task):
         options.setdefault(MODEL, model)
-    words += [_option(part.task, name, value) for name, value in options.items()]
-    return " ".join(["socialx", part.task, *words])
+    words += [_option(part.task or task, name, value) for name, value in options.items()]
+    return " ".join([*(("socialx", part.task) if part.task else ()), *words])
 
 
 def _option(task: str, name: str, value: Any) -> str:
@@ -60,7 +60,7 @@ def _option(task: str, name: str, value: Any) -> str:
         return flag
     if value is False:
         return f"--no-{flag.removeprefix('--')}"
-    return " ".join(f"{flag} {_quoted(item)}" for item in (value if isinstance(value, list) else [value]))
+    return " ".join(f"{flag} {_quoted(item)}" for item in (value if isinstance(value, list | tuple) else [value]))
 
 
 def _quoted(value: Any) -> str:

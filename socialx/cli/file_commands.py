@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
-from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Message, SettingsError, counted, sample
 from socialx.core.help import FailIf, InputFormat
@@ -56,7 +54,7 @@ def convert(
     files = data or ([data_csv] if data_csv else [])
     if not files:
         raise SettingsError("convert.no-data", "", "convert needs data", f"add {Argument('data', 'FILE')}")
-    result = socialx.convert(kind, files, progress=Show("convert"), **arguments)
+    result = socialx.convert(kind, files, progress=Show(), **arguments)
     if result.described is not None:
         typer.echo(result.described.as_yaml(), nl=False)
         return
@@ -74,7 +72,7 @@ def convert(
         typer.echo("valid: every sensor has a position, timestamps and epochs agree and increase")
     if any("preset" in task.options for task in result.next):
         note("no GPU was found: --preset mlp-small suits a CPU, and train prints an estimate of its time", True)
-    note(f"next: {', or '.join(write('convert', task) for task in result.next)}")
+    note(f"next: {', or '.join(map(str, result.next))}")
 
 
 @command("append", data="path")
@@ -95,7 +93,7 @@ def append(
     """
     import socialx
 
-    done = socialx.append(path, data, progress=Show("append"), **arguments)
+    done = socialx.append(path, data, progress=Show(), **arguments)
     filled = f" and {done.filled:,} of missing readings" if done.filled else ""
     parts = [f"{counted(done.rows, 'row')} added{filled}"] if done.rows else []
     parts += [f"{counted(done.restored, 'row')} of missing readings filled"] if done.restored else []
@@ -124,11 +122,11 @@ def backfill(dry_run: bool, rewrite: bool, **arguments: Any) -> None:
 
     failure = None
     try:
-        plans = socialx.backfill(dry_run=dry_run, rewrite=rewrite, progress=Show("backfill"), **arguments)
+        plans = socialx.backfill(dry_run=dry_run, rewrite=rewrite, progress=Show(), **arguments)
     except BackfillError as error:
         failure, plans = error, error.plans
     if dry_run:
-        print_plans(plans, rewrite=write("backfill", Argument("rewrite", True)))
+        print_plans(plans)
     else:
         for plan in plans:
             typer.echo(f"{plan.path}: {'; '.join(plan.actions) or 'nothing is missing, unchanged'}")
@@ -158,24 +156,23 @@ def inspect(
     from socialx.inspection import checks
     from socialx.inspection.tables import print_report
 
-    as_typed = partial(write, "convert")
-    inspection = socialx.inspect(path, fail_unless=fail_unless or "", progress=Show("inspect"), **arguments)
+    inspection = socialx.inspect(path, fail_unless=fail_unless or "", progress=Show(), **arguments)
     if as_json:
-        following = inspection.kind.next and write("inspect", inspection.kind.next)
+        following = inspection.kind.next and str(inspection.kind.next)
         print_json({**inspection.as_dict(), "next": following})
     elif inspection.report is None:
         typer.echo(f"{path}: {inspection.kind.why} ({inspection.kind.name})")
     else:
         print_report(inspection.report, f"{inspection.kind.name}: {inspection.kind.why}")
-        remarks = checks.remarks(inspection.report, as_typed)
+        remarks = checks.remarks(inspection.report)
         for line in (*(f"problem: {line}" for line in inspection.problems), *(f"remark: {line}" for line in remarks)):
             typer.echo(line)
     if inspection.kind.next:
-        note(f"next: {Message('', '', inspection.kind.next).advice(partial(write, 'inspect'))}")
+        note(f"next: {inspection.kind.next}")
     if (
         fail_unless
         and inspection.report
-        and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless), as_typed))
+        and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless)))
     ):
         raise CheckFailedError.together(Message("inspect.check-failed", path, line) for line in failed)
 
@@ -192,5 +189,5 @@ def download(**arguments: Any) -> None:
     """
     import socialx
 
-    for path in socialx.download(progress=Show("download"), **arguments):
+    for path in socialx.download(progress=Show(), **arguments):
         typer.echo(str(path))

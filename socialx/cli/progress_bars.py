@@ -8,10 +8,8 @@ from __future__ import annotations
 import sys
 import time
 from contextvars import ContextVar
-from functools import partial
 from typing import TYPE_CHECKING
 
-from socialx.cli.error_flags import write
 from socialx.core.errors import counted
 from socialx.core.progress import Epoch, Event, Note, Start, Work
 
@@ -86,8 +84,8 @@ class _Throughput:
 class Show:
     """The callback of a command: a bar for each piece of work in progress, and lasting lines above the bars."""
 
-    def __init__(self, command: str) -> None:
-        self._write, self._shows = partial(write, command), {detail: shows(detail) for detail in (False, True)}
+    def __init__(self) -> None:
+        self._shows = {detail: shows(detail) for detail in (False, True)}
         self._progress = _bars()
         self._tasks: dict[str, TaskID] = {}
         self._pace: _Throughput | None = None
@@ -99,7 +97,7 @@ class Show:
         if isinstance(event, Work):
             self._work(event)
         elif isinstance(event, Note):
-            self._say(f"note: {event.message.text(self._write)}")
+            self._say(f"note: {event.message.text()}")
         elif isinstance(event, Start):
             self._pace = _Throughput(event.windows)
             self._say(f"{event.data}: {event.sensors} sensors, {event.windows:,} training windows")

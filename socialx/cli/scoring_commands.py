@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from socialx.cli.command import Json, command, note, print_json
-from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, SettingsError
 from socialx.core.help import OVERWRITE, FailIf, Output
@@ -61,7 +60,7 @@ def evaluate(
         save_forecasts=save_forecasts,
         overwrite=overwrite,
         settings=layers,
-        progress=Show("evaluate"),
+        progress=Show(),
         **arguments,
     )
     if as_json:
@@ -89,7 +88,7 @@ def explain(layers: ConfigLayers, as_json: Json = False, **arguments: Any) -> No
     import socialx
     from socialx.scoring.explanation import print_explanation
 
-    explanation = socialx.explain(settings=layers, progress=Show("explain"), **arguments)
+    explanation = socialx.explain(settings=layers, progress=Show(), **arguments)
     if len(explanation.protocol.targets) > 1:
         note(f"explained: {explanation.target}, the first of the targets {', '.join(explanation.protocol.targets)}")
     if as_json:
@@ -110,10 +109,10 @@ def calibrate(layers: ConfigLayers, run: Path) -> None:
     """
     import socialx
 
-    calibration = socialx.calibrate(run, settings=layers, progress=Show("calibrate"))
+    calibration = socialx.calibrate(run, settings=layers, progress=Show())
     windows = calibration.protocol.windows["validation"]
     errors = f"{calibration.errors:,} errors of {windows:,} validation windows"
-    following = write("calibrate", Command("predict", run, **{"data.path": layers.argument("data.path")}, interval=0.9))
+    following = Command("predict", run, **{"data.path": layers.argument("data.path")}, interval=0.9)
     typer.echo(f"{run}: levels 0.5 to {calibration.widest_level:g} from {errors}: {following}")
 
 
@@ -147,7 +146,7 @@ def report(
     import socialx
     from socialx.scoring.tables import verdicts
 
-    page = socialx.report(runs, output=output, card=card, settings=layers, progress=Show("report"), **arguments)
+    page = socialx.report(runs, output=output, card=card, settings=layers, progress=Show(), **arguments)
     for line in verdicts(page.evaluation):
         typer.echo(line)
     typer.echo(f"wrote {output}: {output.stat().st_size / 1e6:.1f} MB")
@@ -191,7 +190,7 @@ def predict(
     from socialx.forecast.picture import SHOWN, print_forecast
 
     check_outputs((output, FORECAST), (plot, PICTURE), overwrite=overwrite)
-    forecast = socialx.predict(run, meta_csv=meta_csv, settings=layers, progress=Show("predict"), **arguments)
+    forecast = socialx.predict(run, meta_csv=meta_csv, settings=layers, progress=Show(), **arguments)
     if output is not None:
         forecast.write(output, overwrite)
     if plot is not None:
@@ -221,7 +220,7 @@ def export(layers: ConfigLayers, **arguments: Any) -> None:
     """
     import socialx
 
-    exported = socialx.export(settings=layers, progress=Show("export"), **arguments)
+    exported = socialx.export(settings=layers, progress=Show(), **arguments)
     typer.echo(f"wrote {exported.path}: {exported.headline()}")
 
 
@@ -238,4 +237,4 @@ def serve(layers: ConfigLayers, **arguments: Any) -> None:
     """
     import socialx
 
-    socialx.serve(settings=layers, progress=Show("serve"), **arguments)
+    socialx.serve(settings=layers, progress=Show(), **arguments)

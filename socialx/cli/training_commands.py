@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from socialx.cli.command import Devices, Json, command, note, print_json
-from socialx.cli.error_flags import write
 from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, Message, SettingsError
 from socialx.core.help import FailIf, Measurement, Output
@@ -73,16 +71,16 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
-    run = socialx.train(settings=layers, progress=Show("train"), **arguments)
+    run = socialx.train(settings=layers, progress=Show(), **arguments)
     group = group_from_env()
     if not group.is_rank_zero:
         return
-    score = write("train", Command("evaluate", run.path, baselines=True))
+    score = str(Command("evaluate", run.path, baselines=True))
     if run.interrupted:
         again = Message(
             "train.interrupted", "", "training was interrupted", f"resume with {group.resume_command(run.path)}"
         )
-        typer.echo(again.text(partial(write, "train")), err=True)
+        typer.echo(again.text(), err=True)
         typer.echo(score)
         raise typer.Exit(130)
     best = run.best
@@ -160,7 +158,7 @@ def profile(
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
-    result = socialx.profile(settings=layers, trace=trace, progress=Show("profile"))
+    result = socialx.profile(settings=layers, trace=trace, progress=Show())
     if not group.is_rank_zero:
         return
     _write(output, json.dumps(result.as_dict(), indent=2, default=str) + "\n")
@@ -208,7 +206,7 @@ def _compare(layers: ConfigLayers, other: Path, most: float | None, as_json: boo
     import socialx
     from socialx.tasks.compare import print_comparison
 
-    comparison = socialx.compare(settings=layers, other=other, progress=Show("profile"))
+    comparison = socialx.compare(settings=layers, other=other, progress=Show())
     if as_json:
         print_json(asdict(comparison))
     else:
@@ -233,13 +231,12 @@ def doctor(layers: ConfigLayers, as_json: Json = False) -> None:
     """
     import socialx
 
-    as_typed = partial(write, "train")
-    diagnosis = socialx.doctor(settings=layers, progress=Show("doctor"))
+    diagnosis = socialx.doctor(settings=layers, progress=Show())
     if as_json:
-        print_json(diagnosis.as_dict(as_typed))
+        print_json(diagnosis.as_dict())
     else:
         for line in diagnosis.lines:
-            typer.echo(line.text(as_typed))
+            typer.echo(line.text())
         typer.echo(diagnosis.headline())
     if diagnosis.failures:
         raise CheckFailedError.together(line.message for line in diagnosis.failures)

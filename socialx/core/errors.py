@@ -1,14 +1,13 @@
-"""User errors as data: where, problem, sample and remedy.
+"""User errors as data: code, where, problem, sample and remedy.
 
-A message is text in which ``Argument`` and ``Command`` are marked: ``f"add {Argument('data.path', 'FILE.h5')}"``.
-``str(error)`` writes the marks as Python, for a notebook; the command line writes the same marks as flags and commands.
+A message is text in which an ``Argument`` or ``Command`` writes itself as the door does that the user came through:
+``f"add {Argument('data.path', 'FILE.h5')}"`` says ``--data FILE.h5`` on the command line, and Python in a notebook.
 A message is a sentence and, on a line of its own, what to try; ``Message.line`` is the same as one line, for JSON.
 Any other exception that escapes is a bug of socialx and keeps its traceback.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,25 +30,23 @@ class Argument:
     value: Any = None
 
     def __str__(self) -> str:
-        return _mark([self.name, self.value])
+        return _SPELL.get()(self)
 
 
 class Command:
-    """Task to run next, with arguments; a ``None`` argument is dropped."""
+    """Task to run next, with arguments; a ``None`` argument is dropped. An empty task: more arguments of this one."""
 
     def __init__(self, task: str, *arguments: Any, **options: Any) -> None:
         self.task, self.arguments = task, arguments
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def __str__(self) -> str:
-        return _mark([self.task, self.arguments, self.options])
+        return _SPELL.get()(self)
 
 
-# A mark is JSON between two control characters, which no text to a user holds.
-MARK = re.compile("\x0e([^\x0e\x0f]*)\x0f")
 SECRET = re.compile(r"(\b[a-z]+:/{1,2}[^/\s:@]*):[^/\s@]+(?=@)")  # the password of a URL, also of one taken for a path
 Remedy = str | Argument | Command
-Write = Callable[[Argument | Command], str]
+Spell = Callable[[Argument | Command], str]
 
 
 def python(part: Argument | Command) -> str:
@@ -60,10 +57,11 @@ def python(part: Argument | Command) -> str:
         for name, value in part.options.items():  # settings of one section are one argument
             section, _, key = name.rpartition(".")
             named[section or key] = {**named.get(section, {}), key: value} if section else value
-        if isinstance(named.get("settings"), str):  # a file of them
+        if isinstance(named.get("settings"), str | PurePath):  # a file of them
             arguments.append(f"settings=socialx.load_settings([{_literal(named.pop('settings'))}])")
         arguments += [f"{name}={_literal(value)}" for name, value in named.items()]
-        return f"socialx.{part.task}({', '.join(arguments)})"
+        said = ", ".join(arguments)
+        return f"socialx.{part.task}({said})" if part.task else said
     section, _, name = part.name.rpartition(".")
     if part.value is None:
         return part.name
@@ -72,9 +70,11 @@ def python(part: Argument | Command) -> str:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_literal(item)}' for key, item in value.items())}}}"
-    return repr(from_here(str(value)) if isinstance(value, str | PurePath) else value)
+    return str(value) if value is None or isinstance(value, int | float) else repr(from_here(str(value)))
 
 
 def from_here(text: str) -> str:
@@ -85,21 +85,17 @@ def from_here(text: str) -> str:
     return text
 
 
-def _mark(values: list[Any]) -> str:
-    return f"\x0e{json.dumps(values, default=str)}\x0f"
+_SPELL: ContextVar[Spell] = ContextVar("socialx_spell", default=python)
 
 
-def render(text: str, write: Write = python) -> str:
-    """Return the text with each marked Argument or Command replaced by the text that ``write`` returns for it."""
-
-    def unmarked(match: re.Match[str]) -> str:
-        try:
-            name, value, *options = json.loads(match[1])
-        except ValueError:  # no mark of ours
-            return match[0]
-        return write(Command(name, *value, **options[0]) if options else Argument(name, value))
-
-    return MARK.sub(unmarked, text)
+@contextmanager
+def spelling(spell: Spell) -> Iterator[Spell]:
+    """Write every argument and command of the block by ``spell``; yields the function that wrote them before."""
+    before, token = _SPELL.get(), _SPELL.set(spell)
+    try:
+        yield before
+    finally:
+        _SPELL.reset(token)
 
 
 Edit = Callable[[str], str]
@@ -124,32 +120,37 @@ def rewrite(text: object) -> str:
 
 
 class Message:
-    """A sentence to a user, and what to try: marked texts ``where``, ``problem`` and ``remedy``, some may be empty."""
+    """A sentence to a user, and what to try: texts ``where``, ``problem`` and ``remedy``, some may be empty.
 
-    def __init__(self, where: object, problem: object, remedy: Remedy = "", sample: Iterable[str] = ()) -> None:
+    code: names the message for tests and programs, such as ``data.too-short``; it stays when the wording changes.
+    """
+
+    def __init__(
+        self, code: str, where: object, problem: object, remedy: Remedy = "", sample: Iterable[str] = ()
+    ) -> None:
+        self.code = code
         self.where, self.problem, self.remedy = rewrite(where), rewrite(problem), rewrite(remedy)
         self.sample = tuple(map(rewrite, sample))
 
-    def sentence(self, write: Write = python) -> str:
-        """Return ``where: problem (sample).``; write: spells an argument or command, as Python or as shell flags."""
+    def sentence(self) -> str:
+        """Return ``where: problem (sample).``."""
         problem = f"{self.problem} ({sample(self.sample)})" if self.sample else self.problem
-        parts = (render(self.where, write), shortened(render(problem, write), FOUND))
-        text = _shown(": ".join(filter(None, parts)))
+        text = _shown(": ".join(filter(None, (self.where, shortened(problem, FOUND)))))
         return f"{text}." if text and text[-1] not in ".?!" else text
 
-    def advice(self, write: Write = python) -> str:
-        """Return what to try, written by ``write``; empty where nothing helps."""
-        return _shown(render(self.remedy, write))
+    def advice(self) -> str:
+        """Return what to try; empty where nothing helps."""
+        return _shown(self.remedy)
 
-    def text(self, write: Write = python) -> str:
+    def text(self) -> str:
         """Return the sentence and, below it, ``  try: advice``."""
-        advice = self.advice(write)
-        return f"{self.sentence(write)}\n  try: {advice}" if advice else self.sentence(write)
+        advice = self.advice()
+        return f"{self.sentence()}\n  try: {advice}" if advice else self.sentence()
 
-    def line(self, write: Write = python) -> str:
+    def line(self) -> str:
         """Return sentence and advice as one line, for JSON and logs: ``where: what. Try: advice``."""
-        advice = self.advice(write)
-        return f"{self.sentence(write)} Try: {advice}" if advice else self.sentence(write)
+        advice = self.advice()
+        return f"{self.sentence()} Try: {advice}" if advice else self.sentence()
 
     def __str__(self) -> str:
         return self.text()
@@ -165,21 +166,28 @@ class SocialxError(Exception):
 
     exit_code = 1
 
-    def __init__(self, where: object, problem: object, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
-        self.messages: tuple[Message, ...] = (Message(where, problem, remedy, sample),)
-        super().__init__(rewrite(where), rewrite(problem), rewrite(remedy))
+    def __init__(
+        self, code: str, where: object, problem: object, remedy: Remedy = "", *, sample: Iterable[str] = ()
+    ) -> None:
+        self.messages: tuple[Message, ...] = (Message(code, where, problem, remedy, sample),)
+        super().__init__(code, rewrite(where), rewrite(problem), rewrite(remedy))
+
+    @property
+    def code(self) -> str:
+        """The code of the first message."""
+        return self.messages[0].code
 
     @classmethod
     def together(cls, messages: Iterable[Message]) -> Self:
         """Return a single exception for several messages, to report all at once."""
         first, *others = messages
-        error = cls(first.where, first.problem, first.remedy, sample=first.sample)
+        error = cls(first.code, first.where, first.problem, first.remedy, sample=first.sample)
         error.messages = (first, *others)
         return error
 
-    def lines(self, write: Write = python) -> list[str]:
-        """Return one line per message, for JSON and logs; write: spells an argument or command, Python or flags."""
-        return [message.line(write) for message in self.messages]
+    def lines(self) -> list[str]:
+        """Return one line per message, for JSON and logs."""
+        return [message.line() for message in self.messages]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.messages))
@@ -208,9 +216,9 @@ class FallbackWarning(UserWarning):
         return str(self.message)
 
 
-def fall_back(where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+def fall_back(code: str, where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
     """Warn that a request cannot be met and a substitute is used; the arguments make up the ``Message`` to print."""
-    warnings.warn(FallbackWarning(Message(where, problem, remedy, sample)), stacklevel=3)
+    warnings.warn(FallbackWarning(Message(code, where, problem, remedy, sample)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:

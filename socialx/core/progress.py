@@ -115,7 +115,7 @@ def note(message: Message | str, detail: bool = False) -> None:
 
     detail: the message only reports what was read from where, and is shown on request; a text (str) is always a detail.
     """
-    emit(Note(message, detail) if isinstance(message, Message) else Note(Message("", message), True))
+    emit(Note(message, detail) if isinstance(message, Message) else Note(Message("progress.note", "", message), True))
 
 
 class Bar:

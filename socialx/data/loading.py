@@ -15,7 +15,7 @@ import torch
 
 from socialx.core.disk import reserved_file
 from socialx.core.environment import free_bytes
-from socialx.core.errors import Argument, SocialxError
+from socialx.core.errors import Argument, Message, SocialxError
 from socialx.core.progress import note, work
 from socialx.data.augmentation import AugmentedSource
 from socialx.data.calendar import next_times
@@ -55,7 +55,7 @@ def choose_mode(
         remedy = f"use {Argument('loader.mode', 'sharded')}, or fewer days with {Argument('data.days', 'N')}"
         raise SocialxError("data.no-memory", path, size, remedy)
     if need >= WORTH_A_LINE or mode != "on_device":
-        note(f"{path}: {size}: loader mode {mode}")
+        note(Message("data.loader-mode", path, f"{size}: loader mode {mode}"), True)
     return settings.model_copy(update={"mode": mode})
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, Write, counted, python, render, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, counted, sample
 from socialx.core.notebook import names_in
 from socialx.files.sources.positions.locations import format_position
 from socialx.files.store.layout import ROWS_ATTR, UNKNOWN
@@ -202,18 +202,18 @@ VALIDATE_CHECKS = (*PROBLEMS, *NO_READINGS)  # checks that fail ``convert --vali
 
 
 def problems(report: Report) -> list[str]:
-    """Return the structural faults, one line each, with advice as Python code; empty for a sound file."""
+    """Return the structural faults, one line each, with advice; empty for a sound file."""
     return failed_checks(report, PROBLEMS)
 
 
-def remarks(report: Report, write: Write = python) -> list[str]:
-    """Return noteworthy findings that are no fault, one line each; write: spells commands, as Python or shell."""
-    return failed_checks(report, REMARKS, write)
+def remarks(report: Report) -> list[str]:
+    """Return noteworthy findings that are no fault, one line each."""
+    return failed_checks(report, REMARKS)
 
 
 def messages(report: Report, where: object, names: Collection[str]) -> list[Message]:
     """Return the named checks' findings as messages; where: the file that the messages name."""
-    return [Message(where, line) for name in names for line in _lines(report, [name])]
+    return [Message(f"inspect.{name}", where, line) for name in names for line in _lines(report, [name])]
 
 
 def parse(names: str | Sequence[str]) -> list[str]:
@@ -230,9 +230,9 @@ def parse(names: str | Sequence[str]) -> list[str]:
     return parsed
 
 
-def failed_checks(report: Report, names: Collection[str], write: Write = python) -> list[str]:
-    """Return a line per failed check among ``names`` ("all": every check), in CHECKS order; write: spells commands."""
-    return [render(line, write) for line in _lines(report, CHECKS if ALL in names else names)]
+def failed_checks(report: Report, names: Collection[str]) -> list[str]:
+    """Return a line per failed check among ``names`` ("all": every check), in CHECKS order."""
+    return _lines(report, CHECKS if ALL in names else names)
 
 
 def _lines(report: Report, names: Collection[str]) -> list[str]:

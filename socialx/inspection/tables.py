@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from socialx.core.errors import counted, sample
+from socialx.core.errors import Argument, counted, sample
 from socialx.drawing.canvas import DAY, day, headline, moment, picture, time_ticks, title
 from socialx.drawing.map import BAR, ERROR_COLOURS, SensorMap, draw_map
 from socialx.drawing.terminal import IMPUTED, percent
@@ -105,8 +105,8 @@ def _about_readings(r: Report) -> dict[str, str]:
     }
 
 
-def print_plans(plans: Sequence[Completion], console: Console | None = None, rewrite: str = "rewrite=True") -> None:
-    """Print what backfill (completing old files) would do with each file; rewrite: how advice spells the option."""
+def print_plans(plans: Sequence[Completion], console: Console | None = None) -> None:
+    """Print what backfill (completing old files) would do with each file."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
     for head in ("is", "rows", "sensors", "to do"):
@@ -118,7 +118,7 @@ def print_plans(plans: Sequence[Completion], console: Console | None = None, rew
             many = counted(len(plan.unplaced), "sensor")
             todo.append(f"{fails}: {many} without a location ({sample(plan.unplaced)})")
         if plan.variant.rewrite and not plan.given.rewrite:
-            todo.append(f"fails: needs {rewrite}")
+            todo.append(f"fails: needs {Argument('rewrite', True)}")
         kind = f"{plan.variant.name}: {plan.variant.description}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
     (console or Console()).print(table, markup=False)

@@ -128,7 +128,7 @@ class ConformalIntervals(ResultRepr):
             problem = f"the levels of {Argument('interval')} go from {least:g} to {most:g}"
             problem = problem if most else f"{self.errors} errors are too few for {Argument('interval')}"
             remedy = "calibrate with a longer file" if most < level <= LEVELS[-1] / 100 else Argument("interval", 0.9)
-            raise SettingsError("intervals.few-errors", "", problem, remedy)
+            raise SettingsError("intervals.level", "", problem, remedy)
         return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
 
     def apply(self, forecast: Tensor, level: float, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -312,7 +312,7 @@ class OtherData:
         for refuses, message in (row for differ in DIFFERENCES for row in differ(self)):
             if refuses:
                 raise SocialxError.together([message])
-            fall_back(message.where, message.problem, message.remedy, sample=message.sample)
+            fall_back(message.code, message.where, message.problem, message.remedy, sample=message.sample)
 
     @property
     def same_network(self) -> bool:
@@ -327,7 +327,12 @@ def _places(case: OtherData) -> Iterator[Row]:
     if case.tied and case.data.network == case.training.network and not case.same_network:
         remedy = "convert the file again with the places of the training"
         remedy += f", or train a run of this network: {Command('train', **{'data.path': case.path})}"
-        yield True, Message(case.path, f"the sensors have the ids of {case.run}, at other places", remedy)
+        yield (
+            True,
+            Message(
+                "protocol.other-places", case.path, f"the sensors have the ids of {case.run}, at other places", remedy
+            ),
+        )
 
 
 def _kind(case: OtherData) -> Iterator[Row]:
@@ -356,7 +361,7 @@ def _told_kind(case: OtherData, differ: list[str]) -> Message:
     elif not case.tied:
         command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
         remedy = f"train a run on such data: {command}"
-    return Message(case.path, problem, remedy)
+    return Message("protocol.other-data", case.path, problem, remedy)
 
 
 def _clock(case: OtherData) -> Iterator[Row]:
@@ -391,7 +396,10 @@ def _holidays(case: OtherData) -> Iterator[Row]:
     if dates := case.data.other_holidays(case.training):
         problem, remedy = f"{case.run} was trained with other holidays", "write these days as in the training"
         resumed = case.holidays is not None
-        yield resumed, Message(case.holidays or case.path, problem, remedy if resumed else "", dates)
+        yield (
+            resumed,
+            Message("protocol.other-holidays", case.holidays or case.path, problem, remedy if resumed else "", dates),
+        )
 
 
 def _roads(case: OtherData) -> Iterator[Row]:
@@ -414,7 +422,7 @@ def _facts(case: OtherData) -> Iterator[Row]:
         yield (
             False,
             Message(
-                "protocol.holidays-left-out",
+                "protocol.windows-across-gaps",
                 case.run,
                 f"the training used {across}, which are left out here and in any new training",
             ),
@@ -425,7 +433,7 @@ def _facts(case: OtherData) -> Iterator[Row]:
     if other := [name for name in rest if getattr(data, name) != getattr(training, name)]:
         here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
         problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-        yield False, Message(case.run, problem)
+        yield False, Message("protocol.other-value", case.run, problem)
 
 
 def _missing(case: OtherData) -> Iterator[Row]:
@@ -434,7 +442,12 @@ def _missing(case: OtherData) -> Iterator[Row]:
     if differ := other_missing(codes, rules):
         rule = next(rules[name] for name, code in codes.items() if code != rules.get(name, code))
         remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
-        yield case.same_missing, Message(case.path, f"{differ} of {case.run}", f"{remedy} if {case.run} is right")
+        yield (
+            case.same_missing,
+            Message(
+                "protocol.missing-values", case.path, f"{differ} of {case.run}", f"{remedy} if {case.run} is right"
+            ),
+        )
 
 
 DIFFERENCES = (_places, _kind, _clock, _holidays, _roads, _facts, _missing)  # what refuses at once comes first

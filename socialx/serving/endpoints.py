@@ -22,7 +22,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from socialx.core.errors import SocialxError
+from socialx.core.errors import SocialxError, python, spelling
 from socialx.core.version import __version__
 from socialx.drawing.page import digest, files, render
 from socialx.serving.guard import Guard, Metrics
@@ -275,7 +275,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
         try:
             async with asyncio.timeout(service.timeout_s):
                 kind, body = await service.body(request)  # who does not send it takes no place
-                with service.worker.place():
+                with service.worker.place(), spelling(python):  # a client types no flags
                     return _json(await service.answer(kind, body))
         except QueueFullError:
             raise HTTPException(429, "the queue is full", {"Retry-After": str(RETRY_S)}) from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, python, shortened
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, shortened
 from socialx.core.help import OVERWRITE, FailIf, Help, InputFormat, Output, Sensors, Times, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.outputs import MAP, PICTURE, check_outputs
@@ -67,7 +67,7 @@ class Conversion(ResultRepr):
         if self.summary is not None:
             size = f"{self.summary.rows:,} rows of {self.summary.sensors} sensors"
             summary = f"{self.output}, {self.dataset}, {size}"
-        return f"{summary}; next: {', or '.join(map(python, self.next))}"
+        return f"{summary}; next: {', or '.join(map(str, self.next))}"
 
 
 @with_options("convert")
@@ -202,7 +202,7 @@ def write_file(
         recognised = recognise_kind(request)
         note(f"{request.where}: {recognised.why} ({recognised.name})")
     readings = read(kind, request)
-    notes = [text if isinstance(text, Message) else Message("", text) for text in readings.notes]
+    notes = [text if isinstance(text, Message) else Message("convert.note", "", text) for text in readings.notes]
     for text in readings.notes:
         note(text)
     summary = writer.create(target, readings, overwrite=overwrite)
@@ -333,7 +333,7 @@ class Inspection(ResultRepr):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for JSON, with the same keys for every file; None stands for an absent report."""
-        following = None if self.kind.next is None else python(self.kind.next)
+        following = None if self.kind.next is None else str(self.kind.next)
         kind = {"schema": SCHEMA, "kind": self.kind.name, "kind_description": self.kind.why, "next": following}
         if self.report is None:
             unread = dict.fromkeys([*inspection.NAMES, "path", "problems", "remarks"])

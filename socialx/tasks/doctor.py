@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
-from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, Write, counted, python
+from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, counted
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
@@ -53,8 +53,7 @@ CPU_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # CPU flags for bfloat16 in hard
 PRODUCTS = {"highest": "exact float32", "high": "TF32", "medium": "bfloat16"}  # of float32 on CUDA, by the setting
 EXCERPT = TRAINED / "metr-la" / "last_two_days.h5"  # comes with the package, and is as long as the longest window
 
-OTHER_DEVICE = f"use {Argument('trainer.device', 'cpu')}, or another build of torch"
-OTHER_STEP = f"use {Argument('model.backend', 'reference')}, or {Argument('trainer.device', 'cpu')}"
+ON_CPU = Argument("trainer.device", "cpu")
 BUG = "report it as a bug of socialx"
 
 
@@ -70,18 +69,14 @@ class DoctorLine:
     facts: str
     remedy: Remedy = ""
 
-    def text(self, write: Write = python) -> str:
-        """Return the state, the facts and, on a second line, the remedy; write: spells arguments and commands."""
-        return f"{self.state:<4} {self.message.text(write)}"
-
-    def helps(self, write: Write = python) -> str:
-        """Return the remedy as text; write: spells an argument or a command, as Python or as shell flags."""
-        return self.message.advice(write)
+    def text(self) -> str:
+        """Return the state, the facts and, on a second line, the remedy."""
+        return f"{self.state:<4} {self.message.text()}"
 
     @property
     def message(self) -> Message:
         """The result as a message to a user."""
-        return Message(self.name, self.facts, self.remedy)
+        return Message(f"doctor.{self.name.replace(' ', '-')}", self.name, self.facts, self.remedy)
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,10 +99,10 @@ class DoctorResult(ResultRepr):
         """Return the state and text of every line."""
         return [{"state": line.state, "what": line.message.line()} for line in self.lines]
 
-    def as_dict(self, write: Write = python) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the result for JSON; a remedy is text, or None."""
         lines = [
-            {"name": line.name, "state": line.state, "found": line.facts, "remedy": line.helps(write) or None}
+            {"name": line.name, "state": line.state, "found": line.facts, "remedy": line.message.advice() or None}
             for line in self.lines
         ]
         return {"schema": SCHEMA, "ok": not self.failures, "lines": lines}
@@ -172,7 +167,10 @@ def doctor(
 
 def _run_check(name: str, setup: Setup) -> list[DoctorLine]:
     """Run one check, and return a line, or several for several errors."""
-    find, needs, helps = CHECKS[name]
+    find, needs, text = CHECKS[name]
+    helps = text.format(
+        ON_CPU, reference=Argument("model.backend", "reference"), sharded=Argument("loader.mode", "sharded")
+    )
     if needs in setup.unknown:
         setup.unknown.add(name)
         again = f"run {Command('doctor')} again once that line is ok"
@@ -414,14 +412,14 @@ def _in_short(error: BaseException) -> str:
 
 
 # A line of the answer: the check, the line that must be ok first, and what helps with an error that nobody expects.
-CHECKS: dict[str, tuple[Callable[[Setup], Answer], str, Remedy]] = {
+CHECKS: dict[str, tuple[Callable[[Setup], Answer], str, str]] = {
     "machine": (_machine, "", BUG),
     "packages": (_packages, "", "install socialx again with pip"),
     "settings": (_settings, "", "correct the setting"),
-    "device": (_device, "settings", OTHER_DEVICE),
-    "precision": (_precision, "device", OTHER_DEVICE),
-    "memory and disk": (_free_space, "device", f"use a readable folder, or {Argument('trainer.device', 'cpu')}"),
+    "device": (_device, "settings", "use {}, or another build of torch"),
+    "precision": (_precision, "device", "use {}, or another build of torch"),
+    "memory and disk": (_free_space, "device", "use a readable folder, or {}"),
     "data": (_data, "device", "convert its source again"),
-    "one step": (_step, "device", OTHER_STEP),
-    "worker": (_worker, "settings", f"use {Argument('loader.mode', 'sharded')}"),
+    "one step": (_step, "device", "use {reference}, or {}"),
+    "worker": (_worker, "settings", "use {sharded}"),
 }

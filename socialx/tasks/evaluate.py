@@ -166,7 +166,7 @@ class Request:
             asked = [name for name in ("climatology_days", "silent", "intervals", "drift") if getattr(self, name)]
             if asked:
                 problem = f"{Argument(asked[0])} needs a run, not only files of forecasts"
-                raise SettingsError("", problem, "name a run folder")
+                raise SettingsError("evaluate.only-files", "", problem, "name a run folder")
 
 
 def _score_models(

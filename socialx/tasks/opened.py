@@ -115,7 +115,7 @@ class Opened:
         intervals, words = self.intervals(issued)
         (intervals.on(intervals.first) if isinstance(intervals, DailyIntervals) else intervals).level_index(level)
         if words:
-            note(f"the intervals come from errors on {words}")
+            note(Message("intervals.source", "", f"the intervals come from errors on {words}"), True)
         elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
             those = f"{len(unknown)} of {len(sensors)} sensors were not calibrated"
             note(Message("run.intervals-of-all", "", f"{those}, and have the intervals of all sensors", sample=unknown))

@@ -105,7 +105,8 @@ class Issue:
         below = (values < 0) & np.array([name in NOT_NEGATIVE for name in data.targets])
         if below.any():
             sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
-            note(f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast")
+            low = f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast"
+        note(Message("predict.below-zero", "", low), True)
         steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
         times, observed = self.context.excerpt(self.origins, self.shown * data.lookback)
         forecast = Forecast(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import TRAINED_DAYS, PastDays
@@ -191,7 +191,9 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
     ``open_forecasting`` and ``read_forecasts`` do.
     """
     if part.split not in (*SPLITS, ALL):
-        raise SettingsError("", f"{Argument('split', part.split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}")
+        raise SettingsError(
+            "split.unknown", "", f"{Argument('split', part.split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}"
+        )
     if layers.argument("data.days") is not None and (part.start is not None or part.end is not None):
         both = f"{Argument('end' if part.start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("split.with-days", "", both, f"leave out {Argument('data.days')}")
@@ -274,7 +276,9 @@ def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> No
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(scored.split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        raise SocialxError(path, f"the file has no forecast in the {scored.split} split ({span})", "add forecasts")
+        raise SocialxError(
+            "split.no-forecast", path, f"the file has no forecast in the {scored.split} split ({span})", "add forecasts"
+        )
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
@@ -329,7 +333,7 @@ def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
     """Note that a run may have seen the windows until ``last``, in file seconds, and how to exclude these."""
     clock, step_s = data.store.clock, 60 * data.store.step_minutes
     enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
-    unseen = f"{Argument('split', ALL)} {Argument('start', clock.text(last + step_s))}"
+    unseen = Command("", split=ALL, start=clock.text(last + step_s))
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
     note(
         Message(

@@ -311,7 +311,8 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
             )
         )
     if left_out := experiment.protocol.windows_left_out.get("train"):
-        note(f"{experiment.data.store.path}: {counted(left_out, 'training window')} across a time gap were left out")
+        lost = f"{counted(left_out, 'training window')} across a time gap were left out"
+        note(Message("train.windows-left-out", experiment.data.store.path, lost), True)
     if (
         precision.device.type == "cpu"
         and find_model(settings.model.kind).social
@@ -326,7 +327,7 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
     if processes > 1:
         size, rate = loader.batch_size, settings.trainer.learning_rate
         windows = f"a batch has {size} windows x {processes} processes = {size * processes} windows"
-        note(f"{windows}, and the learning rate stays {rate:g}")
+        note(Message("train.global-batch", "", f"{windows}, and the learning rate stays {rate:g}"), True)
         if precision.device.type == "cuda":
             note("the sum of gradients by NCCL is not measured: one GPU may be faster")
     return Start(

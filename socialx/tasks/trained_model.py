@@ -87,7 +87,8 @@ def load_start_weights(run: TrainedRun, experiment: Experiment) -> Experiment:
     experiment.model.load_state_dict(start)
     taken = sum(parameter.numel() for parameter in experiment.model.parameters()) - new
     fresh = f"{new:,} new ones of single sensors and times" if new else "none new"
-    note(f"{name}: training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}")
+    begins = f"training starts from its weights: {counted(taken, 'parameter')} taken, {fresh}"
+    note(Message("train.from-weights", name, begins), True)
     data, moments = replace(data, moments=fits.scaler), dict(fits.scaler)
     return replace(experiment, data=data, protocol=replace(experiment.protocol, scaler=moments))
 
@@ -131,7 +132,7 @@ def load_run_settings(run: TrainedRun, layers: ConfigLayers, purpose: str) -> Co
             remedy = f"name the file with {Argument('data.path', 'FILE')}"
             raise SocialxError("run.no-data", named, f"the data file of {run.path} is missing", remedy)
         if file != Path(str(named)):
-            note(f"the data file is {file}")
+            note(Message("run.data-file", "", f"the data file is {file}"), True)
         values = values | {"data.path": str(file)}
     return layers.load_run(run.settings, values, purpose, run.fixed)
 

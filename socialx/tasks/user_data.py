@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from socialx.core.errors import MARK, Argument, Command, Message, SettingsError, SocialxError, render, rewrite_messages
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, rewrite_messages, spelling
 from socialx.core.progress import note
 from socialx.files.sources.frames import Frame, write_frame
 from socialx.files.sources.recognition import socialx_kind
@@ -28,7 +27,6 @@ TABLE = (
     *("table", "time_column", "sensor_column", "channel", "quantity"),
     *("meta_csv", "units", "timezone", "missing", "resample"),
 )
-MARKS = re.compile(f"{MARK.pattern}(?:(?: | and ){MARK.pattern})*")  # one after the other
 
 
 @contextmanager
@@ -58,7 +56,7 @@ def as_file(
         file = folder / "readings.h5"
         if table is None:
             _write_frame(cast("Frame", data), run, layers, file)
-            naming = rewrite_messages(_rename(file, FRAME, "FILE.h5"))
+            naming = _naming(file, FRAME, "FILE.h5")
         else:
             naming = _convert_temporarily(table, file, run, options)
         with naming:
@@ -134,18 +132,15 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
         added = {name: others[name] if value is None else value for name, value in more.items()}
         return Command("convert", "auto", typed, **{**given, **added}, output=kept)
 
-    def for_predict(part: Argument | Command) -> str:
+    def retell(part: Argument | Command, names: Mapping[str, Any]) -> Argument | Command:
+        """Return what a message of ``convert`` proposes as predict takes it; names: options that only convert has."""
         if isinstance(part, Command) and part.task == "convert":
             said = {name: value for name, value in part.options.items() if name != "output"}
-            if set(said) <= {*TABLE}:
-                return str(Command("predict", str(run.named), data=typed, **said))
-        return str(part)
+            return Command("predict", str(run.named), data=typed, **said) if set(said) <= {*TABLE} else part
+        options = {part.name: part.value} if isinstance(part, Argument) else part.options
+        return part if getattr(part, "task", "") or not set(options) <= set(names) else with_options(options)
 
-    def retell(name: str, names: Mapping[str, Any], text: str) -> str:
-        text = _write_for_predict(render(text, for_predict), names, with_options)
-        return _rename(file, name, kept)(text)
-
-    with rewrite_messages(partial(retell, f"the temporary file of {shown} in {file.parent.parent}", others)):
+    with _naming(file, f"the temporary file of {shown} in {file.parent.parent}", kept, partial(retell, names=others)):
         write_file("auto", as_request("convert", table, given), file)
     note(
         Message(
@@ -154,7 +149,7 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
         True,
     )
     predicted = {name: value for name, value in {**others, "missing": "X,X"}.items() if name != "start"}
-    with rewrite_messages(partial(retell, shown, predicted)):  # predict has start too
+    with _naming(file, shown, kept, partial(retell, names=predicted)):  # predict has start too
         yield
 
 
@@ -165,39 +160,26 @@ def _kept(table: Path) -> Path:
     return archive.parent / f"{stem}_converted.h5" if kept == archive else kept
 
 
-def _rename(file: Path, name: str, kept: str | Path) -> Callable[[str], str]:
-    """Return a function that writes ``name`` for a temporary file in messages, and ``kept`` in commands."""
+@contextmanager
+def _naming(
+    file: Path,
+    name: str,
+    kept: str | Path,
+    retell: Callable[[Argument | Command], Argument | Command] = lambda part: part,
+) -> Iterator[None]:
+    """Write ``name`` for a temporary file in messages of the block, ``kept`` in commands, and parts as retold."""
 
-    def rename_part(part: Argument | Command) -> str:
-        def instead(value: object) -> object:
-            return kept if str(value) in (str(file), "OUT.h5") else value
-
+    def spell(part: Argument | Command) -> str:
+        part = retell(part)
+        other = name if isinstance(part, Argument) else kept
+        given = [part.value] if isinstance(part, Argument) else [*part.arguments, *part.options.values()]
+        values = [other if str(value) in (str(file), "OUT.h5") else value for value in given]
+        if values == given:
+            return before(part)
         if isinstance(part, Argument):
-            return str(Argument(part.name, name if str(part.value) == str(file) else part.value))
-        part.arguments = tuple(map(instead, part.arguments))
-        part.options = {key: instead(value) for key, value in part.options.items()}
-        return str(part)
+            return before(Argument(part.name, *values))
+        first = len(part.arguments)
+        return before(Command(part.task, *values[:first], **dict(zip(part.options, values[first:], strict=True))))
 
-    return lambda text: render(text, rename_part).replace(str(file), name)
-
-
-def _write_for_predict(
-    text: str, others: Mapping[str, Any], with_options: Callable[[Mapping[str, Any]], Command]
-) -> str:
-    """Rewrite arguments of ``convert`` in a message about a table as commands.
-
-    others: arguments that only ``convert`` has; ``with_options`` makes the command with the arguments.
-    """
-
-    def write_command(match: re.Match[str]) -> str:
-        parts: list[Argument | Command] = []
-
-        def collect(part: Argument | Command) -> str:
-            parts.append(part)
-            return ""
-
-        render(match[0], collect)
-        more = {part.name: part.value for part in parts if isinstance(part, Argument) and part.name in others}
-        return str(with_options(more)) if more and len(more) == len(parts) else match[0]
-
-    return MARKS.sub(write_command, text)
+    with spelling(spell) as before, rewrite_messages(lambda text: text.replace(str(file), name)):
+        yield

@@ -155,7 +155,7 @@ def fit(
             if run:
                 if writing:
                     writing.result()  # raises the error of the previous epoch
-                writing = files.submit(_write_epoch, run, row, make_checkpoint(learner, progress))
+                writing = files.submit(copy_context().run, _write_epoch, run, row, make_checkpoint(learner, progress))
             emit(Epoch(trainer.max_epochs, is_best, **asdict(row)))
             watch.add(learner.precision.device)
             if learner.group.any_rank(interrupt.requested):

@@ -146,7 +146,7 @@ class ProcessGroup:
             self.any_rank(False)
         except RankDiedError as error:
             again = f"resume after the last whole epoch with {self.resume_command(run)}"
-            raise SocialxError("training", error.messages[0].problem, again) from None
+            raise SocialxError(error.code, "training", error.messages[0].problem, again) from None
 
     @contextmanager
     def _collective(self) -> Iterator[None]:

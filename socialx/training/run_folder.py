@@ -523,7 +523,7 @@ def open_run(path: Path, remedy: str = NAME_A_RUN) -> TrainedRun:
 
 def open_to_resume(path: Path) -> TrainedRun:
     """Return the run at a path, ready to train further.  Raises SocialxError without last.pt."""
-    again = f"{Argument('trainer.run_dir', path)} {Argument('overwrite', True)}"
+    again = Command("", **{"trainer.run_dir": path, "overwrite": True})
     folder = find_run_folder(path, f"train again, with {again} where a training ended before its first save")
     if not (folder.path / "last.pt").is_file():  # a run with weights is kept
         target = {} if (folder.path / "best.safetensors").exists() else {"trainer.run_dir": path, "overwrite": True}

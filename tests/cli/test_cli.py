@@ -45,7 +45,7 @@ def test_the_list_of_commands_needs_no_settings() -> None:
     code = "import sys, runpy, atexit; atexit.register(lambda: print('@', *sys.modules)); sys.argv[1:] = ['--help']"
     code += "; runpy.run_module('socialx', run_name='__main__')"
     shown, loaded = python(code).rsplit("@", 1)
-    assert "  train      Train the shared social model: an xLSTM as encoder, or an MLP.\n" in shown
+    assert re.search(r"^  train  +[A-Z]\w+ ", shown, re.MULTILINE)
     assert not {"pydantic", "socialx.settings.layers", "socialx.cli.training_commands"} & set(loaded.split())
 
 
@@ -73,8 +73,8 @@ def test_convert_says_what_it_wrote(tmp_path: Path) -> None:
     source = cut_csv(tmp_path / "s.csv", 50)
     arguments = ["convert", "METR_LA", "--data-csv", source, "--meta-csv", LOCATIONS, "--output-h5", tmp_path / "o.h5"]
     result = works(*arguments, "--validate")
-    assert "50 rows x 4 sensors x 3 features, 2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps" in result.stdout
-    assert "valid: every sensor has a position" in result.stdout
+    assert re.search("50 rows x 4 sensors x 3 .* 2012-05-03 00:00:00 .. 2012-05-03 04:05:00, 0 gaps", result.stdout)
+    assert "valid: " in result.stdout
     assert "--overwrite" in refused(*arguments)
     works(*arguments, "--overwrite")
 
@@ -99,7 +99,7 @@ def test_config_prints_values_and_origins(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert rows["trainer.patience"] == {"value": 4, "origin": "$SOCIALX_TRAINER__PATIENCE"}
     assert rows["trainer.precision"] == {"value": "16-mixed", "origin": "--precision"}
     assert rows["trainer.max_epochs"]["origin"] == "default"
-    assert re.search(r"trainer.seed +│ 5 +│ socialx.yaml", socialx("config").stdout)
+    assert re.search(r"seed +│ 5 +│ socialx.yaml", socialx("config").stdout)
 
 
 def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_profile_is_printed_in_ascii_and_100_columns(data: Path) -> None:
     assert [words for words in printed if words not in result.stdout] == []
     (line,) = (line for line in lines if line.startswith("not measured"))
     assert line.endswith("need a CUDA device")
-    assert "--tuned tuned.yaml writes these settings" in result.stderr
+    assert "--tuned tuned.yaml " in result.stderr
 
 
 def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) -> None:
@@ -210,11 +210,13 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
     missed = socialx(*arguments, "--fail-unless", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
     assert missed.exit_code == 3
     assert json.loads(missed.stdout)["window"]["steps"] == 6
-    assert missed.stderr.splitlines()[-2:] == [
-        "error: gpu_busy: not measured (no CUDA device), required >= 0.8.",
-        f"error: shares.span: {json.loads(missed.stdout)['shares']['span']:.4g}, required <= 0.",
-    ]
-    assert "in quotes" in refused("profile", "--data", "missing.h5", "--fail-unless", "gpu_busy", code=2)
+    assert missed.codes[-2:] == ("profile.unmeasured", "profile.missed")
+    busy, span = missed.stderr.splitlines()[-2:]
+    assert re.fullmatch(r"error: gpu_busy: .* >= 0\.8\.", busy)
+    share = json.loads(missed.stdout)["shares"]["span"]
+    assert re.fullmatch(rf"error: shares\.span: {share:.4g}, .* <= 0\.", span)
+    error = refused("profile", "--data", "missing.h5", "--fail-unless", "gpu_busy", code=2)
+    assert error.code == "profile.limit-form"
 
 
 @pytest.mark.usefixtures("slow_batches")
@@ -230,15 +232,16 @@ def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "code", "says"),
     [
-        (["--fail-on", "loaders"], "--fail-on: 'loaders' is no finding.\n  try: one of batch, "),
-        (["--fail-on", ""], "--fail-on: '' is no finding"),
-        (["--fail-unless", "gpu_buzy>=1"], "did you mean gpu_busy?"),
+        (["--fail-on", "loaders"], "profile.no-finding", "--fail-on: 'loaders' "),
+        (["--fail-on", ""], "profile.no-finding", "--fail-on: '' "),
+        (["--fail-unless", "gpu_buzy>=1"], "profile.limit-name", "mean gpu_busy?"),
     ],
 )
-def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], says: str) -> None:
-    assert says in refused("profile", "--data", "missing.h5", *arguments, code=2)
+def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], code: str, says: str) -> None:
+    assert (error := refused("profile", "--data", "missing.h5", *arguments, code=2)).code == code
+    assert says in error
 
 
 @pytest.mark.usefixtures("slow_batches")
@@ -294,14 +297,14 @@ def test_a_comparison_fails_where_it_is_slower(
     limit = [] if most is None else ["--fail-slower", most]
     result = socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", *limit)
     assert result.exit_code == code, result.stderr
-    assert "loader.mode: workers -> on_device" in result.stdout
+    assert "workers -> on_device" in result.stdout
     words = "no difference larger than" if gain == 1 else "1.90x as fast" if gain > 1 else "1.11x as slow"
     assert words in result.stdout
     assert result.stdout.isascii()
-    assert re.search(r"share waiting for input +25\.0% +1\.0%", result.stdout)
+    assert re.search(r"for input +25\.0% +1\.0%", result.stdout)
     if code:
-        assert f"error: {tmp_path}/other.yaml: 1.11x as slow" in result.stderr
-        assert "at most 5 % slower is allowed" in result.stderr
+        assert result.codes == ("profile.slower",)
+        assert re.fullmatch(f"error: {tmp_path}/other.yaml: 1.11x .* 5 % .*\n", result.stderr)
     found = json.loads(socialx("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", "--json").stdout)
     assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "on_device"]})
 
@@ -330,7 +333,8 @@ def test_what_a_comparison_would_not_do_is_refused(option: str, tmp_path: Path) 
     """A gate that is not looked at would always be met."""
     value = "2" if option == "--devices" else tmp_path / "file"
     error = refused("profile", "--data", "d.h5", "--compare", tmp_path / "other.yaml", option, value, code=2)
-    assert f"{option} cannot be combined with --compare." in error
+    assert error.code == "profile.idle-flag"
+    assert f"{option} " in error
     assert not list(tmp_path.iterdir())
 
 
@@ -361,44 +365,41 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "status", "code", "says"),
     [
-        (["train"], 2, "a data file is needed.\n  try: add --data FILE.h5"),
-        (["train", "--data", "nowhere.h5"], 1, "nowhere.h5"),
+        (["train"], 2, "data.none", "--data FILE.h5"),
+        (["train", "--data", "nowhere.h5"], 1, "file.missing", "nowhere.h5"),
+        (["train", "--batch-size", "0"], 2, "settings.invalid", "loader.batch_size (--batch-size): "),
+        (["train", "--set", "trainer.precison=1"], 2, "settings.unknown", "trainer.precision?"),
+        (["train", "--set", "nonsense"], 2, "settings.no-value", "nonsense"),
+        (["train", "--device", "cuda:7", "--data", "x"], 2, "device.unseen", "cuda:7"),
+        (["train", "--resume", "nowhere"], 1, "run.not", "nowhere: "),
+        (["evaluate"], 2, "evaluate.nothing", "--baselines"),
+        (["evaluate", "nowhere"], 1, "run.not", "nowhere: "),
+        (["evaluate", "--baselines", "--split", "tests"], 2, "split.unknown", "--split tests"),
         (
-            ["train", "--batch-size", "0"],
+            ["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"],
             2,
-            "loader.batch_size (--batch-size): Input should be greater than or equal to 1",
+            "convert.unknown-format",
+            "pems-bay",
         ),
-        (["train", "--set", "trainer.precison=1"], 2, "did you mean trainer.precision?"),
-        (["train", "--set", "nonsense"], 2, "write section.key=value"),
-        (["train", "--device", "cuda:7", "--data", "x"], 2, "this torch sees 0 CUDA devices"),
-        (["train", "--resume", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
-        (["evaluate"], 2, "evaluate needs runs or baselines"),
-        (["evaluate", "nowhere"], 1, "nowhere: this is not a run folder (no settings.yaml).\n  try: "),
-        (
-            ["evaluate", "--baselines", "--split", "tests"],
-            2,
-            "--split tests is unknown.\n  try: choose train, validation, test or all",
-        ),
-        (["convert", "pems-boy", "--data-csv", "a", "--meta-csv", "b", "--output-h5", "c.h5"], 2, "pems-bay"),
         (
             ["convert", "metr-la", "--data-csv", "nowhere.csv", "--meta-csv", "b", "--output-h5", "c.h5"],
             1,
+            "file.missing",
             "nowhere.csv",
         ),
-        (["inspect", "nowhere.h5"], 1, "nowhere.h5"),
+        (["inspect", "nowhere.h5"], 1, "file.missing", "nowhere.h5"),
     ],
 )
 def test_a_user_error_is_one_line_and_its_exit_code(
-    arguments: list[str], code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], status: int, code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "cuda:7" in arguments and torch.cuda.is_available():
         pytest.skip("needs a machine without CUDA")
     monkeypatch.chdir(tmp_path)
     result = socialx(*arguments)
-    assert result.exit_code == code
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout, result.codes) == (status, "", (code,))
     assert re.fullmatch(r"error: [^\n]+\n(  try: [^\n]+\n)?", result.stderr)
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
@@ -406,18 +407,18 @@ def test_a_user_error_is_one_line_and_its_exit_code(
 
 def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> None:
     other = small_file(tmp_path, rows=380)
-    for change, says in (
-        (["--batch-size", "9"], "loader.batch_size (--batch-size): "),
-        (["--seed", "9"], "was trained with 7, got 9"),
-        (["--precision", "16-mixed"], "trainer.precision (--precision): "),
-        (["--run-dir", str(tmp_path / "x")], "trainer.run_dir (--run-dir): "),
-        (["--overwrite"], "--resume and --overwrite exclude each other"),
-        (["--data", str(other)], "was trained on other data"),
-        ([], f"complete after 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
+    for change, code, says in (
+        (["--batch-size", "9"], "settings.run-differs", "loader.batch_size (--batch-size): "),
+        (["--seed", "9"], "settings.run-differs", "with 7, got 9"),
+        (["--precision", "16-mixed"], "settings.run-differs", "trainer.precision (--precision): "),
+        (["--run-dir", str(tmp_path / "x")], "settings.run-differs", "trainer.run_dir (--run-dir): "),
+        (["--overwrite"], "train.resume-and-overwrite", "--overwrite"),
+        (["--data", str(other)], "run.trained-with", str(other)),
+        ([], "resume.complete", f" 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}
         result = socialx("train", "--resume", run, *change)
-        assert result.exit_code in (1, 2)
+        assert (result.exit_code in (1, 2), result.codes) == (True, (code,))
         assert says in result.stderr
         assert result.stderr.count("\n") <= 2
         assert {p.name: p.read_bytes() for p in run.iterdir()} == before
@@ -448,8 +449,8 @@ def test_a_run_is_scored_as_it_was_trained(run: Path, monkeypatch: pytest.Monkey
 
 def test_other_data_of_the_same_network_is_scored_and_said(run: Path, tmp_path: Path) -> None:
     result = works("evaluate", run, "--data", small_file(tmp_path, rows=390))
-    assert "trained on other data" in result.stdout
-    assert "it may have seen some of these windows" in result.stdout  # of the same days
+    assert "trained on other" in result.stdout
+    assert "may have seen" in result.stdout  # of the same days
     refused("evaluate", run, "--targets", "latitude", code=2)
 
 
@@ -466,7 +467,7 @@ def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Pa
     training.kill()
     training.wait()
     assert not (folder / "best.safetensors").exists()
-    assert "weights before the first epoch ended" in socialx("evaluate", folder).stdout
+    assert "before the first" in socialx("evaluate", folder).stdout
     works("train", "--resume", folder, "--max-epochs", "1")
 
 
@@ -483,11 +484,9 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     source = cut_csv(tmp_path / "s.csv", 30)
     arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
     swapped = refused("convert", "metr-la", *arguments)
-    assert (
-        "a table of positions, not of readings.\n"
-        f"  try: socialx convert auto READINGS --meta-csv {os.path.relpath(LOCATIONS)}" in swapped
-    )
-    assert "the folder holds other files" in refused("train", "--data", data, "--run-dir", tmp_path, *SMALL)
+    assert swapped.code == "table.of-positions"
+    assert f"READINGS --meta-csv {os.path.relpath(LOCATIONS)}" in swapped
+    assert refused("train", "--data", data, "--run-dir", tmp_path, *SMALL).code == "run.other-files"
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]
 
 

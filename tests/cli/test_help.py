@@ -40,18 +40,19 @@ def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("command", "word", "meant"),
+    ("command", "word", "ends"),
     [
-        ("train", "--lr", ": did you mean --learning-rate?"),
-        ("train", "--epochs", ": did you mean --max-epochs?"),
-        ("train", "--hidden-size", ": did you mean --width?"),
-        ("report", "--overwrite", "."),  # nothing is near
+        ("train", "--lr", " --learning-rate?"),
+        ("train", "--epochs", " --max-epochs?"),
+        ("train", "--hidden-size", " --width?"),
+        ("report", "--overwrite", " --overwrite."),  # nothing is near
     ],
 )
-def test_a_flag_of_other_tools_is_refused_with_ours(command: str, word: str, meant: str) -> None:
+def test_a_flag_of_other_tools_is_refused_with_ours(command: str, word: str, ends: str) -> None:
     result = socialx(command, word, 3)
-    assert result.exit_code == 2
-    assert f"no such option {word}{meant}" in result.stderr
+    assert (result.exit_code, result.codes) == (2, ("cli.usage",))
+    assert f" {word}" in result.stderr
+    assert result.stderr.splitlines()[0].endswith(ends)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -90,9 +91,7 @@ def test_an_error_of_usage_is_a_sentence_and_what_to_try() -> None:
     result = socialx("calibrate")
     assert (result.exit_code, result.stderr) == (2, "error: Missing argument 'RUN'.\n  try: socialx calibrate --help\n")
     assert socialx("train", "--seed").stderr.endswith("an argument.\n  try: socialx train --help\n")
-    assert socialx("train", "--mask-mode", "hard").stderr.startswith(
-        "error: no such option --mask-mode: did you mean --set pooling.mask_mode=VALUE?\n"
-    )
+    assert " pooling.mask_mode=VALUE?\n" in socialx("train", "--mask-mode", "hard").stderr
 
 
 def test_every_registered_command_is_in_the_list() -> None:
@@ -103,8 +102,9 @@ def test_every_registered_command_is_in_the_list() -> None:
 
 def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
     result = socialx("trian")
-    assert result.exit_code == 2
-    assert "No such command 'trian'. Did you mean 'train'?" in result.stderr
+    assert (result.exit_code, result.codes) == (2, ("cli.usage",))
+    assert "command 'trian'" in result.stderr
+    assert "mean 'train'?" in result.stderr
 
 
 def test_a_word_of_the_field_is_a_setting_and_no_name_of_another() -> None:

@@ -24,7 +24,7 @@ def said(
     """The forecasts of a training of 5 epochs of 1,000 windows whose loss is read at these seconds and windows."""
     clock = iter([0.0] + [second for second, _ in readings for _ in range(2)])
     monkeypatch.setattr(progress_bars, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    show = Show("train")
+    show = Show()
     show(START)
     show(Work("train", 5000, "windows"))
     for number, (_, windows) in enumerate(readings):
@@ -72,5 +72,5 @@ def test_a_training_that_is_foretold_has_the_same_weights(tmp_path: Path, monkey
 def test_the_line_of_an_epoch_says_how_busy_the_card_was(
     utilisation: float | None, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Show("train")(Epoch(5, False, 1, 10, 3.1, 3.2, 12.0, 1e-3, 1.0, 100.0, gpu_utilisation=utilisation))
+    Show()(Epoch(5, False, 1, 10, 3.1, 3.2, 12.0, 1e-3, 1.0, 100.0, gpu_utilisation=utilisation))
     assert capsys.readouterr().err.endswith(words)

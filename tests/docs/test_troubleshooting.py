@@ -6,12 +6,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from socialx.cli.error_flags import write
+from socialx.core.errors import spelling
 from socialx.core.precision import Precision
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import build
@@ -105,8 +107,10 @@ def of_a_large_model(patch: pytest.MonkeyPatch) -> str:
 
 def of_a_full_card(patch: pytest.MonkeyPatch) -> str:
     experiment = build(load_settings(data={"path": "city.h5"}))
-    error = make_memory_error(replace(experiment, precision=Precision("32-true", torch.device("cuda:0"))), TRAINING, 64)
-    return "\n".join(f"error: {each.text(lambda part: write('train', part))}" for each in error.messages)
+    on_a_card = replace(experiment, precision=Precision("32-true", torch.device("cuda:0")))
+    with spelling(partial(write, "train")):
+        error = make_memory_error(on_a_card, TRAINING, 64)
+    return "\n".join(f"error: {each.text()}" for each in error.messages)
 
 
 @pytest.mark.parametrize("said", [of_a_large_model, of_a_full_card, without_memory, without_a_compiler])

@@ -211,7 +211,8 @@ def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
     for more in (("missing readings: 0",), ()):
         with h5py.File(path, "r+") as file:
             file["metadata/timestamps_epoch"][...] = file["metadata/timestamps_epoch"][:] + 8 * 3600
-        assert completed(path).actions == (f"timestamps_epoch corrected in {ROWS} rows", *more)
+        first, *others = completed(path).actions
+        assert (first.startswith("timestamps_epoch "), f" {ROWS} rows" in first, others) == (True, True, list(more))
 
 
 @pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
@@ -305,7 +306,7 @@ def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path)
         first, second = (entry for _, entry in list(info(file))[:2])
         first.attrs["lanes"], second.attrs["lanes"] = np.nan, 9.0
     plan = completed(path, stations)
-    assert [action.partition(" of ")[0] for action in plan.actions] == ["vd_info: lanes, length, direction"]
+    assert [action.partition(" of ")[0].split(": ")[1] for action in plan.actions] == ["lanes, length, direction"]
     with h5py.File(path) as file:
         wanted = {"position_lat", "position_lon", "lanes", "length", "direction"}
         assert all(set(entry.attrs) == wanted for _, entry in info(file))
@@ -382,16 +383,15 @@ def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, nam
 
 def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     frame = write_frame(tmp_path / "metr-la.h5", timestamps(9), any_speeds(9))
-    refusal(lambda: backfill(frame), "a pandas HDFStore", "socialx convert")
+    assert refusal(lambda: backfill(frame), "socialx convert").code == "layout.hdfstore"
     with h5py.File(tmp_path / "doc.h5", "w") as file:
         file["data/features"], file["data/vd_ids"] = np.zeros((2, 2, 1)), np.arange(2)
-    refusal(lambda: backfill(tmp_path / "doc.h5"), "documentation")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    refusal(lambda: backfill(tmp_path / "other.h5"), "the file lacks data/features")
-    refusal(lambda: backfill(tmp_path / "gone.h5"), "exist")
     (tmp_path / "text.h5").write_text("a,b\n")
-    refusal(lambda: backfill(tmp_path / "text.h5"), "not an HDF5 file")
+    codes = {"doc": "older.layout", "other": "layout.lacks", "gone": "file.missing", "text": "hdf5.not"}
+    for name, code in codes.items():
+        assert refusal(lambda name=name: backfill(tmp_path / f"{name}.h5")).code == code
 
 
 def test_a_file_of_today_lacks_nothing(tmp_path: Path) -> None:
@@ -520,15 +520,8 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert [path.name for path in expand(folder)] == ["M0.h5", "P0.h5", "P2.h5", "TW1.h5", "new.h5"]
     planned = socialx("backfill", folder, "--dry-run")
     assert planned.exit_code == 1  # M0 would fail
-    for words in (
-        "P0",
-        "Taiwan VD",
-        "4 positions",
-        "missing readings: 0",
-        "missing readings: only NaN",
-        "nothing is missing",
-    ):
-        assert words in planned.stdout
+    shown = ("P0", "Taiwan VD", "4 positions", "readings: 0", "readings: only NaN", "nothing is missing")
+    assert [words for words in shown if words not in planned.stdout] == []
     done = socialx("backfill", folder)
     assert done.exit_code == 1
     assert done.stderr.count("error:") == 1
@@ -536,7 +529,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
     again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")
-    assert again.stdout.count("nothing is missing, unchanged") == 5
+    assert again.stdout.count("missing, unchanged") == 5
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()
-    assert "no .h5 or .hdf5 file" in socialx("backfill", tmp_path / "empty").stderr
+    assert socialx("backfill", tmp_path / "empty").codes == ("backfill.empty-folder",)

@@ -101,20 +101,20 @@ def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "code", "found"),
     [
-        (lambda file: os.truncate(file.fileno(), 3_000_000_000), "bytes of 0"),
-        (lambda file: (file.write("1,2,3\n"), os.truncate(file.fileno(), 100_000_000)), "bytes of 0"),
-        (lambda file: file.write("1,2,3\n1," + "2" * (1 << 25)), "a line without an end"),
+        (lambda file: os.truncate(file.fileno(), 3_000_000_000), "table.zero-bytes", ""),
+        (lambda file: (file.write("1,2,3\n"), os.truncate(file.fileno(), 100_000_000)), "table.zero-bytes", ""),
+        (lambda file: file.write("1,2,3\n1," + "2" * (1 << 25)), "positions.unreadable", "without an end"),
     ],
 )
-def test_a_table_of_positions_is_small(tmp_path: Path, content: Callable[..., object], found: str) -> None:
+def test_a_table_of_positions_is_small(tmp_path: Path, content: Callable[..., object], code: str, found: str) -> None:
     path = tmp_path / "meta.csv"
     with path.open("w") as file:
         file.write("sensor_id,latitude,longitude\n")
         file.flush()
         content(file)
-    refusal(lambda: locations.read_locations(path), found)
+    assert refusal(lambda: locations.read_locations(path), found).code == code
 
 
 def declare(path: Path, rows: int, features: int = 1, chunks: tuple[int, ...] | None = (288, 3, 1)) -> Path:
@@ -141,7 +141,8 @@ def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[
     path = declare(tmp_path / "huge.h5", *sizes)
     assert path.stat().st_size < 1_100_000
     for action in (open_store, lambda path: recognise_kind(ConvertOptions(path)), backfill):
-        refusal(lambda action=action: action(path), "/data/features declares float32 (", "stored")
+        said = refusal(lambda action=action: action(path), "/data/features", "float32 (")
+        assert said.code == "hdf5.declares-more"
     assert socialx("inspect", path).exit_code == 1
 
 

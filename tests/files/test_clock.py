@@ -49,7 +49,7 @@ def test_a_time_that_comes_twice_is_asked_with_both_answers(typed: str, clock: C
     with pytest.raises(SettingsError, match="Europe/Berlin") as caught:
         clock.seconds(typed, "at")
     answers = ["2014-10-26 02:30:00+02:00", "2014-10-26 02:30:00+01:00"]
-    assert all(f"at={answer!r}" in str(caught.value) for answer in answers)
+    assert all(f"--at '{answer}'" in str(caught.value) for answer in answers)
     assert [clock.seconds(answer, "at") for answer in answers] == [second(f"2014-10-26T{row}") for row in rows]
 
 
@@ -57,7 +57,7 @@ def test_a_time_that_comes_twice_is_asked_with_both_answers(typed: str, clock: C
 def test_a_time_that_does_not_exist_is_refused(clock: Clock) -> None:
     with pytest.raises(SettingsError, match="Europe/Berlin") as caught:
         clock.seconds("2014-03-30 02:30", "at")
-    assert "at='2014-03-30 03:30:00'" in str(caught.value)
+    assert "--at '2014-03-30 03:30:00'" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,8 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     def source(ids: tuple[str, ...]) -> ConvertOptions:
         return ConvertOptions(write_csv(tmp_path / "d.csv", TIMES[:9], speeds(9), ids), without_positions=True)
 
-    refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "socialx convert pems-bay")
+    said = refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "convert pems-bay")
+    assert said.code == "convert.other-data-set"
     refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "--channel")
     notes = shown(read("metr-la", source((*IDS[:2], "999999"))).notes)
     assert any("999999" in note for note in notes)
@@ -129,7 +130,7 @@ def test_another_network_is_called_by_its_file_and_says_what_was_assumed(tmp_pat
     data = write_csv(tmp_path / "My City.csv", TIMES, VALUES)
     arguments = ["convert", "csv", data, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
     done = works(*arguments, tmp_path / "out.h5")
-    assert "--units mph or --units km/h" in done.stderr
+    assert "--units mph or " in done.stderr
     assert "--missing none" in done.stderr
     store = open_store(tmp_path / "out.h5")
     assert (store.dataset_name, store.unit, store.missing, store.timezone) == ("my_city", "unknown", 0.0, None)
@@ -170,9 +171,9 @@ def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     assert "--without-positions" in refused("convert", "csv", data, "--output-h5", out)
     arguments = ["convert", "csv", data, "--without-positions", "--output-h5", out]
     assert socialx(*arguments, "--validate").exit_code == 3
-    command = " ".join(proposed(*arguments, "--overwrite"))
-    assert command.startswith(f"socialx backfill {out} --meta-csv LOCATIONS.csv, or ")
-    assert "--pooling none" in command
+    words = proposed(*arguments, "--overwrite")
+    assert words[:4] == ["socialx", "backfill", str(out), "--meta-csv"]
+    assert "--pooling none" in " ".join(words)
     works("backfill", out, "--meta-csv", write_locations(tmp_path / "meta.csv"))
     works("inspect", out, "--fail-unless", "positions,vd_info")
 
@@ -251,7 +252,7 @@ def test_the_step_of_rows_without_dates(tmp_path: Path) -> None:
         refusal(lambda: parse_freq(wrong), "--freq")  # noqa: B023
     np.save(tmp_path / "x.npy", VALUES)
     request = ConvertOptions(tmp_path / "x.npy", first_time="2012-02-30 00:00:00", step_s=300, channel="speed")
-    with pytest.raises(SettingsError, match="first_time"):
+    with pytest.raises(SettingsError, match="--first-time"):
         read("npy", replace(request, without_positions=True))
 
 

@@ -127,7 +127,7 @@ ODD: dict[str, tuple[Any, str]] = {
     "no columns": (WIDE[[]], ""),
     "columns twice": (WIDE.set_axis(["a", "b", "a", "c"], axis=1), "'a'"),
     "pyarrow, columns twice": (pa.table([[1.0], [2.0]], ["a", "a"]), ""),
-    "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "drop='a.1'"),
+    "second columns": (WIDE.set_axis(["a", "a.1", "b", "c"], axis=1), "--drop a.1"),
     "times twice": (WIDE.assign(time=WIDE.index), "'time'"),
     "numbers and texts": (WIDE.astype(object).assign(x=["shut"] + [1.5] * 59), "column"),
     "complex": (WIDE.astype(complex), "numbers"),

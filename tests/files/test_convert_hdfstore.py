@@ -79,7 +79,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     values = speeds(40)
     values[3, 1] = np.nan
     path = write_frame(tmp_path / "metr-la.h5", timestamps(40), values, key=key)
-    assert why(FORMAT, path) == f"a pandas HDFStore in fixed format, its key {key}"
+    assert str(why(FORMAT, path)).endswith(f"its key {key}")
     contents = read(path)
     assert (contents.ids, contents.sensors) == (IDS, 3)
     assert (contents.units, contents.locations, contents.notes) == ({"avg_speed": None}, None, ())
@@ -140,8 +140,8 @@ def _table(file: h5py.File) -> None:
 BAD = {
     "a table": (_table, "format='table'"),
     "pickled labels": (put("df/axis0", _pickled()), "integers"),
-    "no values": (drop("df/block0_values"), "block0_values is not there"),
-    "no index": (drop("df/axis1"), "axis1 is not there"),
+    "no values": (drop("df/block0_values"), "df/block0_values"),
+    "no index": (drop("df/axis1"), "df/axis1"),
     "no blocks": (drop("df/block0_items"), "3 sensors once"),
     "short values": (put("df/block0_values", np.zeros((9, 3))), "(9, 3) for 10 rows"),
     "flat values": (put("df/block0_values", np.zeros(30)), "has shape (30,)"),

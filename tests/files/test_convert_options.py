@@ -32,24 +32,22 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "words"),
+    ("argument", "value", "code", "word"),
     [
-        ("freq", "5 parsecs", "whole minutes"),
-        ("time_format", "today", "format"),
-        ("quantity", "colour", "occupancy"),
-        ("units", " ", "not a unit"),
-        ("missing", "inf", "neither"),
-        ("missing", "nan", "neither"),
-        ("missing", "0,zero", "neither"),
-        ("timezone", "Europe/Pari", "for example Europe/Paris"),
+        ("freq", "5 parsecs", "option.minutes", ""),
+        ("time_format", "today", "option.time-format", ""),
+        ("quantity", "colour", "option.quantity", "occupancy"),
+        ("units", " ", "option.units", ""),
+        ("missing", "inf", "option.missing", ""),
+        ("missing", "nan", "option.missing", ""),
+        ("missing", "0,zero", "option.missing", ""),
+        ("timezone", "Europe/Pari", "option.zone", "Europe/Paris"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, words: str) -> None:
-    refusal(
-        lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}),
-        words,
-        f"--{argument.replace('_', '-')} ",
-    )
+def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, code: str, word: str) -> None:
+    flag = f"--{argument.replace('_', '-')} "
+    said = refusal(lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}), flag, word)
+    assert said.code == code
 
 
 def test_values_are_read_by_their_option() -> None:

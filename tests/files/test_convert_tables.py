@@ -349,7 +349,7 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "a column twice": (TEXT.replace("4001;4002", "4001;4001"), ("4001",)),
     "a day that may be a month": (
         network(120, "2024-02-01").to_csv(date_format="%d/%m/%Y %H:%M"),
-        ("time_format='%d/%m/%Y %H:%M'",),
+        ("--time-format '%d/%m/%Y %H:%M'",),
     ),
     "a header alone": ("time;4001\n", ()),
     "nothing": ("", ()),

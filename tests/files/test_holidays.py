@@ -59,23 +59,25 @@ def test_a_file_is_written_as_tables_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "where", "says"),
+    ("content", "code", "says"),
     [
-        (b"2012-05-28,Holiday\n", "line 1", "'Holiday'"),
-        (b"2012-05-28,S\xfcnday\n", "line 1", "'S\u00fcnday'"),
-        (b"date\n28.05.2012\n", "line 2", "'28.05.2012' is no date"),
-        (b"2012-05-28\n2012-02-30\n", "line 2", "'2012-02-30' is no date"),
-        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "line 3", "2012-05-28 appears twice"),
-        (b"date,like\n", "days.csv", "no date in it"),
-        (b"", "days.csv", "the file is empty"),
-        (None, "days.csv", "no such file"),
+        (b"2012-05-28,Holiday\n", "holidays.weekday", ["line 1", "'Holiday'"]),
+        (b"2012-05-28,S\xfcnday\n", "holidays.weekday", ["line 1", "'S\u00fcnday'"]),
+        (b"date\n28.05.2012\n", "holidays.date", ["line 2", "'28.05.2012'"]),
+        (b"2012-05-28\n2012-02-30\n", "holidays.date", ["line 2", "'2012-02-30'"]),
+        (b"2012-05-28\n2012-07-04\n2012-05-28,Saturday\n", "holidays.twice", ["line 3", "2012-05-28"]),
+        (b"date,like\n", "holidays.none", ["days.csv"]),
+        (b"", "file.empty", ["days.csv"]),
+        (None, "file.missing", ["days.csv"]),
     ],
 )
-def test_a_file_that_is_no_such_list_is_refused(tmp_path: Path, content: bytes | None, where: str, says: str) -> None:
+def test_a_file_that_is_no_such_list_is_refused(
+    tmp_path: Path, content: bytes | None, code: str, says: list[str]
+) -> None:
     path = tmp_path / "days.csv"
     if content is not None:
         path.write_bytes(content)
-    refusal(lambda: dates(str(path)), where, says)
+    assert refusal(lambda: dates(str(path)), *says).code == code
 
 
 @pytest.mark.parametrize(("named", "says"), [("XQ", "XQ"), ("US-QQ", "QQ")])

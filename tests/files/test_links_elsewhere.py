@@ -39,9 +39,11 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
             done = socialx("backfill", older, *more)
         assert done.exit_code == 1
         line, *_ = done.stderr.splitlines()
-        assert line.startswith(f"error: {older}: {name} is a link to ")
+        assert done.codes == ("hdf5.link-elsewhere",)
+        assert line.startswith(f"error: {older}: {name} ")
         assert "victim.h5" in line
-    refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} is a link to ", "victim")
+    said = refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} ", "victim")
+    assert said.code == "hdf5.link-elsewhere"
     assert sorted(tmp_path.iterdir()) == sorted((victim, older, locations))
 
 
@@ -62,11 +64,14 @@ def test_a_current_file_has_no_part_elsewhere(tmp_path: Path, name: str) -> None
 
 
 def test_a_link_to_nothing_and_one_to_itself_are_refused_too(tmp_path: Path) -> None:
-    for name, link in (("none", h5py.ExternalLink("absent.h5", "/x")), ("loop", h5py.SoftLink("/metadata/vd_info"))):
+    for name, link, code in (
+        ("none", h5py.ExternalLink("absent.h5", "/x"), "hdf5.link-elsewhere"),
+        ("loop", h5py.SoftLink("/metadata/vd_info"), "hdf5.link"),
+    ):
         path = OLDER["P0"](tmp_path / f"{name}.h5")
         with h5py.File(path, "r+") as file:
             file["metadata/vd_info"] = link
-        refusal(lambda path=path: backfill(path), "metadata/vd_info is a link to ")
+        assert refusal(lambda path=path: backfill(path), "metadata/vd_info ").code == code
 
 
 def test_hard_links_and_links_beside_the_data_are_no_matter(tmp_path: Path) -> None:

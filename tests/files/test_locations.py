@@ -104,7 +104,7 @@ BAD = {
     "pointer": ("version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
     "header only": ("sensor_id,latitude,longitude\n", "no sensors"),
     "distances": ("from,to,cost\n1,2,0.5\n", "'from,to,cost'"),
-    "no longitude": ("sensor_id,latitude\n1,34\n", "without sensor_id, latitude, longitude"),
+    "no longitude": ("sensor_id,latitude\n1,34\n", "sensor_id, latitude"),
     "lon before lat": ("1,-118.5,34.5\n", "line 1 has latitude '-118.5'"),
     "latitude": ("sensor_id,latitude,longitude\n1,90.5,0\n", "line 2 has latitude '90.5'"),
     "unknown as nothing": ("id,lat,lon\n2,34,-118\n3,35,-118\n1,,\n", "(1)"),

@@ -54,7 +54,8 @@ def test_backfill_does_not_take_a_type_for_vd_info(tmp_path: Path) -> None:
     path, locations = OLDER["P1"](tmp_path / "old.h5"), meta(tmp_path / "meta.csv")
     changed(path, drop("metadata/vd_info"), put("metadata/vd_info", np.dtype("f8")))
     with unchanged(path):
-        refusal(lambda: backfill(path, locations), "metadata/vd_info is not a group", task="backfill")
+        said = refusal(lambda: backfill(path, locations), "metadata/vd_info", task="backfill")
+    assert said.code == "backfill.info-no-group"
 
 
 def test_a_complex_position_is_none(tmp_path: Path) -> None:

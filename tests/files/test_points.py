@@ -103,7 +103,7 @@ def test_ids_in_another_case(tmp_path: Path) -> None:
 
 
 BAD = {
-    "DATEX II": ('<?xml version="1.0"?><d2LogicalModel/>', "docs/how-to/recipes.md for DATEX II"),
+    "DATEX II": ('<?xml version="1.0"?><d2LogicalModel/>', "recipes.md for DATEX"),
     "no JSON": ('{"type": "FeatureCollection", "features": [', "GeoJSON"),
     "no list": ('{"type": "FeatureCollection", "features": 7}', "GeoJSON"),
     "no points": ('{"type": "FeatureCollection", "features": []}', "without sensor_id"),

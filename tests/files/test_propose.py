@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from socialx.cli.error_flags import write
 from socialx.core.errors import SettingsError
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.cells import take_sample
@@ -73,7 +71,7 @@ def is_read(found: Any, values: np.ndarray = SPEEDS) -> None:
 
 def command(proposal: Proposal) -> dict[str, Any]:
     """Return the arguments of the one command that is printed."""
-    *others, last = (message.advice(partial(write, "convert")) for message in proposal.questions)
+    *others, last = (message.advice() for message in proposal.questions)
     assert not any(others)
     assert last.startswith("socialx convert auto")
     given = dict[str, list[str]]()
@@ -281,7 +279,7 @@ def test_what_does_not_look_like_speeds_is_asked(proposed: Propose, values: np.n
 def test_a_guess_is_no_command(proposed: Propose, text: str, names: Sequence[str]) -> None:
     proposal, _ = proposed(text, range(1, 30) if {*names} & {"class", "'1'"} else ())
     assert proposal.questions
-    asked = " ".join(message.text(partial(write, "convert")) for message in proposal.questions)
+    asked = " ".join(message.text() for message in proposal.questions)
     assert "socialx convert" not in asked
     assert all(name in asked for name in names), asked
 
@@ -300,7 +298,7 @@ def test_rows_that_differ_by_a_kind_name_its_column(proposed: Propose, column: s
 def test_thousands_or_decimals_are_asked(proposed: Propose) -> None:
     text = wide(COUNTS + 1000).replace(",1", ";1.").replace(",", ";")
     proposal, _ = proposed(text, IDS, quantity="flow")
-    assert "--decimal" in " ".join(message.advice(partial(write, "convert")) for message in proposal.questions)
+    assert "--decimal" in " ".join(message.advice() for message in proposal.questions)
     found = grid(*proposed(text, IDS, quantity="flow", decimal=","))
     assert np.allclose(found.values[..., 0], COUNTS + 1000)
 

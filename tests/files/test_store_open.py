@@ -83,8 +83,9 @@ def test_another_feature_is_never_missing_for_being_zero(tmp_path: Path) -> None
 
 def test_an_unknown_feature_lists_what_there_is(tmp_path: Path) -> None:
     path = small_store(tmp_path / "out.h5")
-    refusal(lambda: open_store(path, "avg_sped"), "avg_speed, latitude, longitude", "did you mean avg_speed?")
-    refusal(lambda: open_store(path, "zzz"), "avg_speed, latitude, longitude", "forecast it with --targets avg_speed")
+    for name, words in (("avg_sped", "mean avg_speed?"), ("zzz", "--targets avg_speed")):
+        said = refusal(lambda name=name: open_store(path, name), "latitude, longitude", words)
+        assert said.code == "store.no-feature"
 
 
 def completed(path: Path) -> Path:
@@ -172,7 +173,7 @@ BAD: dict[str, tuple[Change, str]] = {
     ),
     "no features": (drop("data/features"), "lacks data/features"),
     "no data": (drop("data"), "convert"),
-    "no metadata": (drop("metadata"), "lacks metadata/vdids, metadata/feature_names, metadata/timestamps"),
+    "no metadata": (drop("metadata"), "metadata/vdids, metadata/feature_names"),
     "features is a group": (
         lambda f: (drop("data/features")(f), f.create_group("data/features")),
         "lacks data/features",

@@ -14,6 +14,7 @@ from socialx.core.errors import SocialxError
 from socialx.files.sources.tables.cells import take_sample
 from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.sources.tables.table import fits
+from tests.commands import Said
 from tests.data_files import read_table as read
 
 WIDE = TableSpec({"flow": "(?P<sensor>.+)"}, ("time",))
@@ -22,14 +23,14 @@ HEAD = "time,road,q\n"
 TABLE = "time,A,B\n2024-03-04 00:00,1,2\n"
 
 
-def refused(source: Any, spec: TableSpec, *words: str) -> str:
+def refused(source: Any, spec: TableSpec, *words: str) -> Said:
     with pytest.raises(SocialxError) as raised:
         read(source, spec)
     message = raised.value.messages[0]
     assert message.remedy
     for word in words:
         assert word in str(message), str(message)
-    return message.text()
+    return Said.of(message.text(), [message.code])
 
 
 def written(tmp_path: Path, text: str | bytes, name: str = "a.csv") -> Path:
@@ -102,7 +103,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
         TableSpec({"flow": "q"}, ("time",), only={"class": "1"}),
         TableSpec({"flow": r"V(?P<lane>\d)"}, ("time",)),
     ):
-        refused(path, spec, "there is no column", "road")
+        assert refused(path, spec, "road").code == "table.lacks-column"
         assert not fits(spec, ["time", "road", "q"])
     assert fits(LONG, ["q", "road", "time"])
 
@@ -115,7 +116,7 @@ def test_two_columns_of_one_name_are_refused(header: str, tmp_path: Path) -> Non
 def test_rows_that_a_column_tells_apart_name_it(tmp_path: Path) -> None:
     rows = "2024-03-04 00:00,A,car,12.5,80\n2024-03-04 00:00,A,lorry,13.5,70\n"
     path = written(tmp_path, f"time,road,class,length,q\n{rows}")
-    refused(path, LONG, "line 2", "line 3", "80 and 70", "'class'", "sensor_column='class'", "only")
+    refused(path, LONG, "line 2", "line 3", "80 and 70", "'class'", "--sensor-column class", "only")
     kept = read(path, TableSpec({"flow": "q"}, ("time",), ("road",), only={"class": "lorry"}))
     assert kept.values.tolist() == [[[70]]]
     assert read(path, TableSpec({"flow": "q"}, ("time",), ("road", "class"))).ids == ("A-car", "A-lorry")
@@ -125,7 +126,8 @@ def test_rows_of_other_files_that_differ_are_refused_and_equal_ones_count_once(t
     one, two = (written(tmp_path, f"{TABLE}", name) for name in ("a.csv", "b.csv"))
     assert "repeat" in str(read([one, two], WIDE).notes[0])
     two.write_text(TABLE.replace("1,2", "1,3"))
-    refused([one, two], WIDE, "B has two readings at 2024-03-04 00:00:00 (2 and 3)")
+    said = refused([one, two], WIDE, "B ", "2024-03-04 00:00:00", "(2 and 3)")
+    assert said.code == "table.two-readings-columns"
     two.write_text(TABLE.replace("1,2", "1,"))
     refused([one, two], WIDE, "2 and none")
 
@@ -140,8 +142,9 @@ def test_the_hour_that_comes_twice_needs_its_zone(tmp_path: Path) -> None:
     wall = pd.date_range("2024-10-26 22:00", periods=20, freq="30min", tz="UTC").tz_convert("Europe/Paris")
     rows = "".join(f"{time:%Y-%m-%d %H:%M},{number}\n" for number, time in enumerate(wall))
     path = written(tmp_path, f"time,A\n{rows}")
-    refused(path, WIDE, "comes twice", "timezone")
-    refused(path, TableSpec({"flow": "A"}, ("time",), zone="America/New_York"), "comes twice", "say the right timezone")
+    assert refused(path, WIDE, "timezone").code == "clock.repeated-hour"
+    elsewhere = TableSpec({"flow": "A"}, ("time",), zone="America/New_York")
+    assert refused(path, elsewhere, "right --timezone").code == "clock.repeated-hour"
     refused(written(tmp_path, f"time,A\n{''.join(sorted(rows.splitlines(keepends=True)))}"), WIDE, "2024-10-27 02:00")
 
 
@@ -161,7 +164,7 @@ def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path) -> None
     frame = pd.DataFrame(lanes, pd.date_range("2024-03-04", periods=40, freq="5min", name="time"), ["A_L1", "A_L2"])
     spec = TableSpec({"flow": r"(?P<sensor>.+)_L(?P<lane>\d)"}, ("time",))
     assert (read(frame, spec).values[:, 0, 0] == lanes.sum(axis=1)).all()
-    refused(frame.assign(A_L3=lanes.sum(axis=1)), spec, "sum of the others")
+    assert refused(frame.assign(A_L3=lanes.sum(axis=1)), spec).code == "table.lane-is-total"
 
 
 def test_speeds_of_lanes_are_plain_means_where_a_flow_is_unknown() -> None:

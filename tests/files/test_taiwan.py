@@ -269,8 +269,8 @@ def test_positions_that_are_none_count_as_not_listed(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"units": "mph"}, "avg_speed"),
-        ({"channel": "lorries"}, "--channel speed,flow,occupancy"),
-        ({"channel": "speed,speed"}, "--channel speed,flow,occupancy"),
+        ({"channel": "lorries"}, "speed,flow,occupancy"),
+        ({"channel": "speed,speed"}, "speed,flow,occupancy"),
         ({"drop": ["1"]}, "says that itself"),
     ],
 )

@@ -40,8 +40,8 @@ def losses(run: Path) -> list[float]:
 def test_the_card_is_the_default_and_another_is_refused(data: Path, tmp_path: Path) -> None:
     own = [*SMALL[2:], *SHAPE, "--max-epochs", "1"]
     assert "cuda:0" in works("train", "--data", data, "--run-dir", tmp_path / "run", *own).stderr
-    refusal = refused("train", "--data", data, "--device", "cuda:99", code=2)
-    assert f"this torch sees {torch.cuda.device_count()} CUDA devices" in refusal
+    assert (error := refused("train", "--data", data, "--device", "cuda:99", code=2)).code == "device.unseen"
+    assert f" {torch.cuda.device_count()} CUDA devices" in error
 
 
 def test_a_run_goes_on(data: Path, tmp_path: Path) -> None:

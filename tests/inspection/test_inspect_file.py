@@ -462,7 +462,7 @@ def test_the_printed_report_names_what_is_wrong(clean: Report) -> None:
     ):
         assert words in text
     assert "stored" in printed(altered(clean, timezone=None, nonexistent_rows=None))
-    assert "Mars/Base not known here" in printed(altered(clean, timezone="Mars/Base", nonexistent_rows=None))
+    assert "Base not known" in printed(altered(clean, timezone="Mars/Base", nonexistent_rows=None))
     assert "none; 0 share" in printed(altered(clean, extent_km=None))
 
 

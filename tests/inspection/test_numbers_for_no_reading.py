@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def test_readings_below_0_are_counted_and_the_most_frequent_is_named(tmp_path: P
     found = report_of(tmp_path / "a.h5", values)
     assert (found.negative_readings, found.most_negative, found.odd_values) == (ROWS // 5 + 2, -1, {})
     (line,) = doubts(found)
-    assert line.startswith("122 readings of avg_speed")
+    assert re.match("122 .* avg_speed ", line)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_what_is_advised_keeps_the_codes_of_the_conversion(tmp_path: Path) -> No
     csv = write_csv(tmp_path / "mine.csv", timestamps(ROWS), values)
     given = ["convert", "csv", csv, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--units", "mph"]
     done = socialx(*given, "--output-h5", tmp_path / "a.h5", "--validate", "--missing", "-1,0")
-    assert "convert again with --missing 255,-1,0.\n" in done.stderr
+    assert "--missing 255,-1,0.\n" in done.stderr
 
 
 def test_what_can_be_below_0_is_not_counted(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_the_commands_say_it_with_the_flag_that_helps(tmp_path: Path) -> None:
     ]
     gate = socialx("inspect", tmp_path / "a.h5", "--fail-unless", "odd_values")
     assert gate.exit_code == 3
-    assert gate.stderr.endswith("convert again with --missing 255,0.\n")
+    assert gate.stderr.endswith("--missing 255,0.\n")
     again = socialx(*given, "--missing", "-1", "--output-h5", tmp_path / "b.h5", "--validate")
     assert "--missing 255,-1" in again.stderr
     assert "--missing -1" not in again.stderr

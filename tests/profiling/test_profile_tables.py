@@ -11,7 +11,7 @@ from rich.console import Console
 
 from socialx.profiling.profile import Finding, Profile, Trial
 from socialx.profiling.sections import Fluctuation, Idle, Timeline
-from socialx.profiling.tables import print_profile
+from socialx.profiling.tables import print_profile, settings_text
 from tests.profiling.test_trace import STEP, SYNCS, call, copy, kernel, measured, profile, without
 
 
@@ -56,7 +56,7 @@ def test_the_time_without_a_kernel_is_divided() -> None:
     for line, (name, share) in zip(lines[at:], wanted.items(), strict=False):
         assert re.fullmatch(rf"{name} +{share:.1f}% +{step_ms * share / 100:.2f}", line), line
     assert "not known" not in "\n".join(lines)
-    assert "no kernel, all phases" not in printed(measured())
+    assert "no kernel, all" not in printed(measured())
 
 
 def test_what_a_trace_lacks_is_left_out_or_named() -> None:
@@ -65,12 +65,12 @@ def test_what_a_trace_lacks_is_left_out_or_named() -> None:
     text = printed(profile(bare, []))
     assert "SM efficiency -" in text
     assert "- launches, - syncs" in text
-    lines = [line for line in printed(measured(), 100).splitlines() if line.startswith("not measured")]
-    assert lines == ["not measured: kernels, SM efficiency, host syncs, copies and NVML need a CUDA device"]
+    (line,) = (line for line in printed(measured(), 100).splitlines() if line.startswith("not measured"))
+    assert line.endswith(" need a CUDA device")
     text = printed(profile([], []))
     assert "training step" in text
     assert "GPU busy" not in text
-    assert "not measured: shares.kernel, shares.bubble" in text
+    assert "measured: shares.kernel, " in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -84,8 +84,8 @@ def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
     assert len(curve[0]) == -(-cells // group)
     assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
     words = " ".join(text.split())
-    assert "in steps Mean 75.0%; nine of ten parts of 0.020 s are between 0.0% and 100.0%." in words
-    assert "It repeats every 0.080 s = 4 steps = loader.num_workers." in words
+    for said in ("Mean 75.0%", "0.020 s", "between 0.0% and 100.0%.", "0.080 s = 4 steps = loader.num_workers."):
+        assert said in words
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -98,8 +98,8 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
     words = " ".join(text.split())
-    assert " change loader.mode = on_device, loader.pin_memory = true, at most 2.00x as fast " in words
-    assert re.search(r"\nwith the change, at best +50.0% ", text)
+    assert f" change {settings_text(found.patch)}, at most 2.00x " in words
+    assert re.search(r"\nwith the change, .* 50.0% ", text)
     assert "1  critical  loader.late" in text
     for line in (
         "   set  loader.mode = on_device, loader.pin_memory = true,",
@@ -120,11 +120,9 @@ def test_the_largest_measured_gain_is_the_change(first: int, width: int) -> None
     threads = Finding("threads.number", "warn", 0.2, None, "1 is faster", {"trainer.threads": 1}, trial=fewer)
     findings = [batch, threads] if first == 0 else [threads, batch]
     text = " ".join(printed(replace(measured(), findings=findings, verdict="PYTHON-BOUND"), width).split())
-    assert (
-        "change loader.batch_size = 32, trainer.threads = 1, tried: 8.00x as fast (7.20 to 8.80), both with 1 thread"
-        in text
-    )
-    assert "set trainer.threads = 1, tried: 1.25x as fast (1.20 to 1.30)" in text
+    assert f"change {settings_text(planted)}, tried: {larger}, " in text
+    assert " 1 thread " in text
+    assert f"set {settings_text(threads.patch)}, tried: {fewer}" in text
     assert "at most" not in text
 
 
@@ -133,15 +131,15 @@ def test_what_no_setting_brings_has_no_gain() -> None:
     waits = Finding("step.waits", "critical", 0.85, None, "85% of the time a step does not compute", advice="wait")
     text = printed(replace(measured(), findings=[waits], verdict="WAIT-BOUND"))
     assert "see  wait" in text
-    assert not re.search(r"^change|\d ?x as fast|at best", text, re.MULTILINE)
+    assert not re.search(r"^change|\d ?x as|best", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("others", "busy"), [(None, False), (0.0, False), (0.4, False), (0.5, True), (1.9, True)])
 def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
     host = replace(measured().host, cores=2, cores_used=0.1, others_used=others)
     text = " ".join(printed(replace(measured(), host=host)).split())
-    assert (f"Other programs took {others} of 2 cores meanwhile" in text) == busy
-    assert (f"cores of other programs {others} used" in text) == (others is not None)
+    assert (f"took {others} of 2 cores" in text) == busy
+    assert (f" {others} used" in text) == (others is not None)
 
 
 def test_a_step_that_waits_is_shown_as_its_two_parts() -> None:

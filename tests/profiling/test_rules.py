@@ -34,6 +34,7 @@ from socialx.profiling.sections import (
 )
 from socialx.settings.layers import ConfigLayers, as_tree
 from socialx.settings.schema import KEYS, Settings
+from tests.commands import refuses
 
 GIB = 1 << 30
 STEP_S = 0.1
@@ -244,7 +245,7 @@ def test_a_healthy_profile_has_no_finding(clock: str) -> None:
     made = with_findings(healthy(clock))
     assert made.findings == []
     assert made.verdict == "COMPUTE-BOUND"
-    assert made.summary.endswith("what is left is the model itself")
+    assert made.summary.endswith("the model itself")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,8 @@ def test_a_batch_is_named_with_the_threads_with_which_it_was_tried() -> None:
     made = with_findings(changed(healthy("host"), {"trials": trials, "host.threads": 8}))
     assert joint_patch(made.findings) == {"loader.batch_size": 256, "trainer.threads": 1}
     assert made.change.rule == "batch.small"
-    assert made.change.gain == "tried: 6.30x as fast (6.00 to 6.62), both with 1 thread"
+    assert made.change.gain.startswith(f"tried: {made.change.trial}, ")
+    assert made.change.gain.endswith(" 1 thread")
 
 
 def test_a_larger_batch_that_brings_nothing_is_named_by_no_rule() -> None:
@@ -311,12 +313,7 @@ def test_the_change_is_a_setting_that_brings_its_gain(changes: dict[str, Any], f
 
 @pytest.mark.parametrize(
     ("others", "says"),
-    [
-        (1.4, "other programs took 1.4 of 2 cores meanwhile"),
-        (0.5, "other programs took 0.5 of 2 cores meanwhile"),
-        (0.1, "a lock, or a file that is read in the model: other programs took 0.1 cores"),
-        (None, "other programs on these cores, a lock, a file that is read in the model"),
-    ],
+    [(1.4, "took 1.4 of 2 cores"), (0.5, "took 0.5 of 2 cores"), (0.1, "took 0.1 cores"), (None, "on these cores")],
 )
 def test_a_step_that_waits_says_what_other_programs_took(others: float | None, says: str) -> None:
     made = changed(healthy("host"), {"host.waiting": 0.4, "host.cores": 2, "host.others_used": others})
@@ -400,8 +397,9 @@ def test_patches_merge_without_conflicts(cases: list[Case]) -> None:
 @pytest.mark.parametrize("name", ["", "loaders", "INPUT-BOUND", "loader.", "fatal"])
 def test_other_names_are_refused(name: str) -> None:
     check_names([*WORDS, *SEVERITIES, "loader", "sync", "threads", "memory"])
-    with pytest.raises(SettingsError, match=r"is no finding\.\n  try: one of batch, "):
+    with refuses("profile.no-finding", SettingsError) as caught:
         check_names(["loader", name])
+    assert "one of batch, " in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -280,10 +280,10 @@ def test_values_that_repeat_within_a_coarser_row_are_met_at_every_place(run: Pat
 
 
 def test_the_note_says_what_evaluate_finds_on_the_days_before(run: Path, data: Path) -> None:
-    said = " ".join(works("predict", run, "--data", data, "--at", "2012-05-06 10:00").stderr.split())
-    note = r"on the last 3 days of this file before 2012-05-06 the error was (\d+) % (below|above) the naive forecast"
-    assert re.search(note, said)
-    assert "naive forecast" not in works("predict", run, "--data", data, "--at", "2012-05-03 10:00").stderr
+    done = works("predict", run, "--data", data, "--at", "2012-05-06 10:00")
+    assert "predict.lately" in done.codes
+    assert re.search(r" 3 days .* 2012-05-06 .* \d+ % (below|above) ", " ".join(done.stderr.split()))
+    assert "predict.lately" not in works("predict", run, "--data", data, "--at", "2012-05-03 10:00").codes
 
 
 def test_no_sensor_is_much_worse_than_the_naive_forecast(run: Path, data: Path) -> None:

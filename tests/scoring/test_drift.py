@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
@@ -83,8 +84,8 @@ def test_few_days_say_nothing_of_the_network_and_much_of_a_sensor() -> None:
     assert (found.low, found.high, found.since) == (None, None, None)
     assert set(found.sensors) == {f"s{each}" for each in range(SENSORS)}
     lines = drift_lines("run", found)
-    assert f"run is worse on {SENSORS} sensors" in lines[0]
-    assert f"{LEAST_DAYS} days say whether the network is worse" in lines[-1]
+    assert f"worse on {SENSORS} sensors" in lines[0]
+    assert f"{LEAST_DAYS} days say" in lines[-1]
 
 
 def test_sums_are_those_of_a_loop() -> None:
@@ -129,8 +130,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_prints_days_and_a_verdict(run: Path) -> None:
     result = works("evaluate", run, "--drift", "--split", "validation")
-    assert "50% of the readings are expected in their 50% intervals" in result.stdout
-    assert f"{LEAST_DAYS} days say whether the network is worse" in result.stdout
+    assert "expected in their 50%" in result.stdout
+    assert f"{LEAST_DAYS} days say" in result.stdout
     found = json.loads(socialx("evaluate", run, "--drift", "--split", "validation", "--json").stdout)["drift"][str(run)]
     assert found["covered"] == pytest.approx(0.5, abs=0.05)  # these are the errors that the intervals are made of
     assert found["sensors"] == {}
@@ -138,21 +139,20 @@ def test_it_prints_days_and_a_verdict(run: Path) -> None:
     assert all(set(day) == {"date", "mae", "covered", "count", "worse"} for day in found["days"])
 
 
-@pytest.mark.parametrize(
-    ("change", "says"), [("stuck", "1 sensor repeats one reading ({} for"), ("jumps", "({} since 2012-05-0")]
-)
+@pytest.mark.parametrize(("change", "says"), [("stuck", r"1 sensor .*\({} for"), ("jumps", r"\({} since 2012-05-0")])
 def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path: Path) -> None:
     """The first sensor repeats a reading in the last rows, or jumps."""
     jumps = np.random.default_rng(0).uniform(5, 70, 150)
     with edited(Path(api.load_run(run).settings.data.path or ""), tmp_path / "broken.h5") as file:
         file["data/features"][-150:, 0, 0] = 31.5 if change == "stuck" else jumps
     first = (open_run(run).sensors or ())[0]
-    assert says.format(first) in works("evaluate", run, "--data", tmp_path / "broken.h5", "--drift").stdout
+    assert re.search(says.format(first), works("evaluate", run, "--data", tmp_path / "broken.h5", "--drift").stdout)
 
 
 def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
     data = api.load_run(run).settings.data.path
-    assert "--drift needs a trained run." in refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2)
+    assert refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2).code == "evaluate.drift"
     other = Path(shutil.copytree(run, tmp_path / "run"))
     (other / "intervals.safetensors").unlink()
-    assert "socialx calibrate" in refused("evaluate", other, "--drift", code=1)
+    assert (said := refused("evaluate", other, "--drift")).code == "run.no-intervals"
+    assert "socialx calibrate" in said

@@ -278,15 +278,13 @@ def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path)
     assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    words = texts(tmp_path / "one.svg").splitlines()
-    assert {
-        *("Sensors by MAE, mph: larger and darker is worse", "MAE by horizon", "MAE by hour of the day"),
-        *("How far each head reaches", "The 4 worst sensors", "minutes ahead", "km within which neighbours count"),
-        *("attention weight", "naive", "historical average"),
-        "arrows: to the 4 worst sensors from the 2 neighbours with the largest weights",
-        "hour that is forecast, America/Los_Angeles",
-    } <= set(words)
-    assert any(word.startswith("avg speed, test windows, 2012") for word in words)
+    shown = texts(tmp_path / "one.svg")
+    for words in (
+        *("Sensors by MAE, mph", "MAE by horizon", "MAE by hour", "each head reaches", "The 4 worst sensors"),
+        *("minutes ahead", "km within which", "attention weight", "naive", "historical average"),
+        *("from the 2 neighbours", "forecast, America/Los_Angeles", "test windows, 2012"),
+    ):
+        assert words in shown
 
 
 @pytest.mark.slow
@@ -306,21 +304,21 @@ def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Pat
     ):
         plot_explanation(replace(found, **change), tmp_path / "out.svg")
         assert says in texts(tmp_path / "out.svg")
-    assert "How far each head reaches" not in texts(tmp_path / "out.svg")
+    assert "each head reaches" not in texts(tmp_path / "out.svg")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--model", "linear"], "model.kind linear: a model without social pooling"),
-        (["--pooling", "none"], "pooling.kind none: no social layers"),
+        (["--model", "linear"], "model.kind linear"),
+        (["--pooling", "none"], "pooling.kind none"),
     ],
 )
 def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Path, tmp_path: Path) -> None:
     folder = small_run(data, options[1], *options)
     result = works("explain", folder, "--plot", tmp_path / "out.svg")
     assert f"no pooling: {says}" in result.stdout
-    assert "attention weights of each head" not in result.stdout
+    assert "weights of each head" not in result.stdout
     found = explained(folder)
     assert (found["layers"], found["no_pooling"].startswith(says)) == ([], True)
     assert "no social pooling" in texts(tmp_path / "out.svg")
@@ -330,30 +328,31 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
 def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     largest = small_run(data, "max", "--pooling", "max")
     result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
-    assert "max has no weights" in result.stdout
-    assert "How far each head reaches" in texts(tmp_path / "out.svg")
+    assert "max has no" in result.stdout
+    assert "each head reaches" in texts(tmp_path / "out.svg")
     assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
     own = small_run(data, "own", "--pooling", "self_only")
     assert all([near["id"] for near in sensor["neighbours"]] == [sensor["id"]] for sensor in explained(own)["sensors"])
     plot_explanation(explain(own), tmp_path / "own.svg")
-    assert "How far each head reaches" in texts(tmp_path / "own.svg")
+    assert "each head reaches" in texts(tmp_path / "own.svg")
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "says"),
+    ("options", "status", "code", "says"),
     [
-        (["--plot", "out.jpg"], 2, "out.jpg: a picture cannot end in '.jpg'.\n  try: name it .png, .svg or .pdf"),
-        (["--plot", "out"], 2, "name it .png, .svg or .pdf"),
-        (["--split", "tests"], 2, "--split tests is unknown.\n  try: choose train, validation, test or all"),
-        (["--set", "data.horizon=6"], 2, "was trained with"),
-        (["--plot", "folder.png"], 1, "folder.png: the output is a folder, not a file"),
+        (["--plot", "out.jpg"], 2, "output.suffix", "out.jpg: "),
+        (["--plot", "out"], 2, "output.suffix", ".png, .svg"),
+        (["--split", "tests"], 2, "split.unknown", "--split tests"),
+        (["--set", "data.horizon=6"], 2, "settings.run-differs", "horizon"),
+        (["--plot", "folder.png"], 1, "output.folder", "folder.png: "),
     ],
 )
 def test_what_cannot_be_explained_is_refused_before_the_pass(
-    options: list[str], code: int, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], status: int, code: str, says: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socialx.tasks.explain.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     Path("folder.png").mkdir()
-    assert says in refused("explain", run, *options, code=code)
+    assert (said := refused("explain", run, *options, code=status)).code == code
+    assert says in said
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pandas as pd
 import pytest
 
 import socialx as api
-from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.errors import Message, SettingsError
 from socialx.core.progress import Note
 from socialx.scoring.results import ModelScores
 from socialx.scoring.tables import verdicts
-from tests.commands import refused, small_file, small_run, socialx, works
+from tests.commands import refused, refuses, small_file, small_run, socialx, works
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,9 @@ def table(saved: Path) -> pd.DataFrame:
     return pd.read_parquet(saved)[["origin", "sensor", "lead_minutes", "forecast"]]
 
 
-def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[str]]:
-    said: list[str] = []
-    listen = lambda event: said.append(str(event.message)) if isinstance(event, Note) else None  # noqa: E731
+def told(*arguments: object, **options: object) -> tuple[api.evaluate, list[Message]]:
+    said: list[Message] = []
+    listen = lambda event: said.append(event.message) if isinstance(event, Note) else None  # noqa: E731
     return api.evaluate(*arguments, progress=listen, **options), said
 
 
@@ -105,10 +106,8 @@ def test_a_better_model_wins_and_is_no_reference(run: Path, saved: Path, tmp_pat
     frame.drop(columns=["truth", "unit"]).to_parquet(path)
     found = api.evaluate([run, path], baselines=True, split="test")
     assert found[path].overall().mae == pytest.approx(1, rel=1e-5)
-    assert [
-        line for line in verdicts(found) if line.startswith(f"{path}: MAE 1 mph") and "% better than the best" in line
-    ]
-    assert not [line for line in verdicts(found) if "best baseline (mine.parquet" in line]
+    assert [line for line in verdicts(found) if line.startswith(f"{path}: MAE 1 mph") and "% better" in line]
+    assert not [line for line in verdicts(found) if "baseline (mine.parquet" in line]
     assert socialx("evaluate", run, path, "--fail-above", "all=0.5").exit_code == 3
     result = works("evaluate", path, "--data", api.load_run(run).settings.data.path, "--fail-above", "all=1.5")
     assert "1.0000" in result.stdout
@@ -140,8 +139,8 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     frame.to_csv(path, index=False)
     found, said = told([run, path], baselines=True)
     windows = len(issues)
-    share = f"{path}: {windows - 2} of {windows} windows of the test split have a forecast of every sensor and step"
-    assert [line for line in said if line.startswith(share) and "every model is scored on these alone" in line]
+    (part,) = [message.text() for message in said if message.code == "split.part"]
+    assert part.startswith(f"{path}: {windows - 2} of {windows} windows")
     assert found.protocol.period is not None
     assert found.protocol.period.windows == windows - 2
     assert len({model.overall().count for model in found.models.values()}) == 1
@@ -170,48 +169,59 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "code", "words"),
     [
-        (lambda f: f.rename(columns={"forecast": "speed"}), "column forecast is missing"),
-        (lambda f: f.drop(columns="lead_minutes"), "column lead_minutes or time is missing"),
-        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "lacks 4 of 4 sensors"),
-        (lambda f: f.assign(unit="km/h"), "in km/h, and .* is in mph"),
-        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "1, 2, 3 min is outside the window"),
+        (lambda f: f.rename(columns={"forecast": "speed"}), "forecasts.lacks-column", "column forecast"),
+        (lambda f: f.drop(columns="lead_minutes"), "forecasts.lacks-column", "lead_minutes or time"),
+        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "forecasts.foreign", "4 of 4 sensors"),
+        (lambda f: f.assign(unit="km/h"), "forecasts.other-unit", "km/h, .* in mph"),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "forecasts.lead", "1, 2, 3 min"),
         (
             lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2),
-            "70, 80, 90 min is outside the window(.|\\n)*'horizon': 24",
+            "forecasts.lead",
+            "70, 80, 90 min (.|\\n)*'horizon': 24",
         ),
-        (lambda f: pd.concat([f, f.iloc[:3]]), "3 forecasts repeat"),
-        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "is not a time like"),
-        (lambda f: f.assign(forecast="fast"), "are not numbers"),
-        (lambda f: pd.concat([f, f["forecast"]], axis=1), "column forecast stands twice"),
-        (lambda f: f.assign(origin=[str(t)[: 19 + 6 * (i % 2)] for i, t in enumerate(f["origin"])]), "lack an offset"),
-        (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "1 of 4 sensors have no forecast"),
-        (lambda f: f[f["lead_minutes"] == 15], "of 12 steps have no forecast"),
-        (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "no forecast in the test split"),
-        (lambda f: f.iloc[:0], "table is empty"),
+        (lambda f: pd.concat([f, f.iloc[:3]]), "forecasts.repeat", "3 "),
+        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "forecasts.times", "column origin"),
+        (lambda f: f.assign(forecast="fast"), "forecasts.no-numbers", "column forecast"),
+        (lambda f: pd.concat([f, f["forecast"]], axis=1), "forecasts.column-twice", "column forecast"),
+        (
+            lambda f: f.assign(origin=[str(t)[: 19 + 6 * (i % 2)] for i, t in enumerate(f["origin"])]),
+            "forecasts.some-offsets",
+            "column origin",
+        ),
+        (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "split.sensors", "1 of 4 sensors"),
+        (lambda f: f[f["lead_minutes"] == 15], "split.steps", "of 12 steps"),
+        (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "split.no-forecast", "test split"),
+        (lambda f: f.iloc[:0], "forecasts.empty", ""),
         *(
-            (lambda f, bad=bad: odd(f, bad), "1 cells in the column lead_minutes are not numbers")
+            (lambda f, bad=bad: odd(f, bad), "forecasts.no-numbers", "1 .* column lead_minutes")
             for bad in ("", "inf", "nan")
         ),
-        (lambda f: odd(f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")), 60), "differ in 1 row"),
-        (lambda f: f.assign(target="flow"), "lacks 1 of 1 targets"),
-        (lambda f: f.assign(forecast=True), "cells in the column forecast are not numbers"),
+        (
+            lambda f: odd(f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")), 60),
+            "forecasts.lead-differs",
+            "1 row",
+        ),
+        (lambda f: f.assign(target="flow"), "forecasts.foreign", "1 of 1 targets"),
+        (lambda f: f.assign(forecast=True), "forecasts.no-numbers", "column forecast"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_refused(
-    run: Path, saved: Path, tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], words: str
+    run: Path, saved: Path, tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], code: str, words: str
 ) -> None:
     path = tmp_path / "mine.csv"
     change(table(saved)).to_csv(path, index=False)
-    with pytest.raises(SocialxError, match=words) as caught:
+    with refuses(code) as caught:
         api.evaluate([run, path])
     assert str(path) in str(caught.value)
+    assert re.search(words, str(caught.value))
 
 
 def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
-    assert "the file holds readings.\n  try: name readings with --data" in refused("evaluate", data, "--data", data)
-    assert "the file does not exist" in refused("evaluate", tmp_path / "nothing.csv", "--data", data)
+    assert (said := refused("evaluate", data, "--data", data)).code == "forecasts.readings"
+    assert "--data" in said
+    assert refused("evaluate", tmp_path / "nothing.csv", "--data", data).code == "forecasts.missing"
     (tmp_path / "text.csv").write_text("")
     (tmp_path / "text.parquet").write_text("a,b")
     with h5py.File(tmp_path / "other.h5", "w") as file:
@@ -230,7 +240,7 @@ def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tm
 
 def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved: Path) -> None:
     assert list(api.evaluate([run, saved], intervals=True).coverage) == [str(run)]
-    with pytest.raises(SettingsError, match="name a run folder"):
+    with refuses("evaluate.only-files", SettingsError):
         api.evaluate(saved, data, intervals=True)
 
 
@@ -238,5 +248,6 @@ def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path) -
     """In Parquet too, where they have a type of their own."""
     path = tmp_path / "made.parquet"
     table(saved).assign(forecast=True).to_parquet(path)
-    with pytest.raises(SocialxError, match="cells in the column forecast are not numbers"):
+    with refuses("forecasts.no-numbers") as caught:
         api.evaluate([run, path])
+    assert "column forecast" in str(caught.value)

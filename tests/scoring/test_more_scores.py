@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from socialx.scoring.difference import LEAST_DAYS, DailyErrors, difference
 from socialx.scoring.metrics import BY, RunningErrors
 from socialx.scoring.results import exceeded_limits, parse_limits
 from socialx.training.run_folder import RunFolder, open_run
-from tests.commands import refused, small_file, small_run, socialx, works
+from tests.commands import refused, refuses, small_file, small_run, socialx, works
 from tests.networks import CPU, example
 
 ROWS = 1500  # 5 days and a bit; the test split ends with a batch of 39 windows
@@ -71,12 +72,13 @@ def test_no_free_flow_speed_is_needed_where_congestion_is_not_asked_for() -> Non
 
 def test_the_tables_are_printed_and_in_the_json(run: Path) -> None:
     result = works("evaluate", run, "--by", "congestion, sensor", "--baselines")
-    assert "MAE in mph by congestion" in result.stdout
-    assert "by sensor, the worst first" in result.stdout
+    assert "mph by congestion" in result.stdout
+    assert "by sensor, " in result.stdout
     printed = json.loads(socialx("evaluate", run, "--by", "hour", "--json").stdout)["by"][str(run)]
     assert [row["key"] for row in printed["hour"]] == list(range(24))
     assert "by" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    assert "choose from horizon, hour, weekday, sensor, congestion" in refused("evaluate", run, "--by", "week", code=2)
+    assert (error := refused("evaluate", run, "--by", "week", code=2)).code == "evaluate.by"
+    assert "weekday, sensor, congestion" in error
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -132,8 +134,9 @@ def test_nothing_valid_is_no_difference() -> None:
     nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
-    with pytest.raises(SettingsError, match="needs windows of 5 days"):
+    with refuses("compare.few-days", SettingsError) as caught:
         DailyErrors(days[1:], 2, CPU)
+    assert "5 days" in str(caught.value)
 
 
 def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> None:
@@ -147,8 +150,9 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout
     for words in ([run], [run, run], [run, worse, run.parent / "third"]):
-        assert "--compare needs two runs" in refused("evaluate", *words, "--compare", code=2)
-    assert "use --split all or a longer file" in refused("evaluate", run, worse, "--compare", code=2)
+        assert refused("evaluate", *words, "--compare", code=2).code == "evaluate.compare"
+    assert (error := refused("evaluate", run, worse, "--compare", code=2)).code == "compare.few-days"
+    assert "--split all" in error
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -179,12 +183,13 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
     result = socialx("evaluate", run, "--fail-above", "60min=0.5")
     assert result.exit_code == 3
-    assert result.stderr == f"error: {run}: MAE {mae:.4f} mph at 60 min, required <= 0.5.\n"
+    assert result.codes == ("scores.above-limit",)
+    assert re.fullmatch(f"error: {run}: MAE {mae:.4f} mph at 60 min, .* <= 0.5.\n", result.stderr)
     assert f"{mae:.4f}" in result.stdout
-    assert "no step of the horizon" in socialx("evaluate", run, "--fail-above", "7min=3").stderr
+    assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("scores.limit",)
     data = run.parent / "small.h5"
     none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
-    assert "needs at least one run to check" in none
+    assert none.code == "evaluate.limit-without-run"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     frame = api.evaluate([run], baselines=True).to_frame()
     assert list(frame.columns) == ["model", "horizon", *names, "unit"]
     assert frame[frame.model == str(run)].mae.tolist() == [row["mae"] for row in right]
-    assert "exists already" in refused("evaluate", run, "--save-scores", path)
+    assert refused("evaluate", run, "--save-scores", path).code == "output.exists"
     works("evaluate", run, "--save-scores", path, "--overwrite")
 
 
@@ -242,16 +247,13 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path, tmp_path: Path) -> None:
     there = tmp_path / "there.h5"
     there.write_text("mine")
-    for words, code, says in (
-        (
-            [run, "--save-forecasts", tmp_path / "x.csv"],
-            2,
-            "a file of scored forecasts cannot end in '.csv'.\n  try: name it .h5 or .parquet",
-        ),
-        ([run, "--save-forecasts", there], 1, "exists already.\n  try: add --overwrite"),
-        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "needs exactly one run"),
+    for words, status, code, says in (
+        ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "output.suffix", ".h5 or .parquet"),
+        ([run, "--save-forecasts", there], 1, "output.exists", "--overwrite"),
+        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "evaluate.one-run", "--save-forecasts"),
     ):
-        assert says in refused("evaluate", *words, code=code)
+        assert (error := refused("evaluate", *words, code=status)).code == code
+        assert says in error
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there.h5": "mine"}
 
 

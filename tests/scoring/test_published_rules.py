@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_each_rule_is_its_definition() -> None:
 
 def test_evaluate_prints_the_rules_of_each_forecast(excerpt: Path) -> None:
     said = works("evaluate", "--baselines", "--protocols", "--data", excerpt).stdout
-    assert "naive: MAE mph under published rules; 0 of" in said
+    assert re.search("naive: MAE .* rules; 0 of", said)
     for rule in NAIVE:
         assert f" {rule} " in said
 

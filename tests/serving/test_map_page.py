@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from socialx.core.errors import SettingsError
 from socialx.serving.endpoints import POLICY, SCRIPT, STYLES, Service, make_app, page
 from socialx.serving.guard import read_tiles
+from tests.commands import refuses
 from tests.pages import ACCESSIBLE, SCHEMES, SCREENS, Outline, chromium, luminance, measured, opened
 from tests.serving.conftest import running_server
 
@@ -115,14 +116,10 @@ def test_streets_are_loaded_from_the_named_server_alone(service: Service) -> Non
     assert answer.headers["referrer-policy"] == "origin"
     assert answer.headers["content-encoding"] == "gzip"
     assert f'data-tiles="{TILES} \u00a9 Somebody"' in answer.text
-    assert read_tiles(TILES) == f"{TILES} Map tiles of tiles.example"
-    for bad in (
-        "tiles.example",
-        "https://tiles.example/",
-        TILES.replace("{y}", "y"),
-        f"https://a;script-src *{TILES[21:]}",
-    ):
-        with pytest.raises(SettingsError, match="map tiles"):
+    assert re.fullmatch(rf"{re.escape(TILES)} .+ tiles\.example", read_tiles(TILES))
+    inside, address = f"https://a;script-src *{TILES[21:]}", "https://tiles.example/"
+    for bad in ("tiles.example", address, TILES.replace("{y}", "y"), inside):
+        with refuses("serve.tiles", SettingsError):
             read_tiles(bad)
 
 
@@ -183,7 +180,7 @@ def test_the_slider_moves_colours_texts_and_the_table(followed: Service) -> None
         shown.fill("#find", ids[2])
         assert texts(shown, "#rows th") == [ids[2]]
         shown.fill("#find", "nothing")
-        assert texts(shown, "#more") == ["No sensor has this in its name."]
+        assert texts(shown, "#more")[0].startswith("No sensor ")
 
 
 def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
@@ -220,7 +217,7 @@ def test_old_data_is_red_and_fresh_data_is_not(followed: Service, monkeypatch: p
         monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: 840)
         shown.evaluate("check()")
         until(shown, "byId('age').textContent.includes('14 minutes ago')")
-        assert texts(shown, "#age") == ["Last data: 14 minutes ago, 2012-05-04 09:15 (America/Los_Angeles)."]
+        assert texts(shown, "#age")[0].endswith(" 2012-05-04 09:15 (America/Los_Angeles).")
         assert shown.evaluate("getComputedStyle(byId('age')).color") != colour
 
 
@@ -304,12 +301,12 @@ def test_a_page_without_data_or_positions_says_so(
     service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with live(service) as shown:
-        assert "no lookback to forecast from" in texts(shown, "#said")[0]
+        assert "no lookback" in texts(shown, "#said")[0]
     sensors = followed.served.experiment.data.sensors
     monkeypatch.setitem(vars(sensors), "latitude", np.full(len(sensors.ids), np.nan))
     with live(followed) as shown:
         assert shown.evaluate("byId('map').checkVisibility()") is False
-        assert "No sensor has a position" in texts(shown, "#absent")[0]
+        assert "has a position" in texts(shown, "#absent")[0]
         assert len(texts(shown, "#rows tr")) == 4
 
 
@@ -317,9 +314,9 @@ def test_a_page_of_a_server_with_a_token_asks_for_it(followed: Service) -> None:
     """It holds no data before that, and the token that is typed is sent."""
     followed.token = "0123456789abcdef" * 2
     with live(followed) as shown:
-        assert "asks for its token" in texts(shown, "#said")[0]
+        assert "its token" in texts(shown, "#said")[0]
         assert "metr_la" not in shown.content()
         shown.fill("#token", followed.token)
         shown.click("#ask button")
         until(shown, "curve")
-        assert texts(shown, "h1") == ["metr_la: avg speed in mph"]
+        assert re.fullmatch("metr_la: .+ mph", texts(shown, "h1")[0])

@@ -89,7 +89,7 @@ def test_a_training_into_the_same_folder_is_taken_once_it_is_whole(current: Path
 
 
 @pytest.mark.parametrize(
-    ("damage", "word"), [("gone", "not a run folder"), ("half", "the weights are unreadable"), ("other", "horizon")]
+    ("damage", "word"), [("gone", "not a run folder"), ("half", "weights are unreadable"), ("other", "horizon")]
 )
 def test_a_run_that_cannot_forecast_changes_nothing(
     damage: str, word: str, current: Path, live: Path, run: Path, other: Path, data: Path, tmp_path: Path

@@ -21,8 +21,7 @@ import httpx
 import pytest
 
 import socialx as api
-from socialx.core.errors import SocialxError
-from tests.commands import ROOT, process, refused, socialx
+from tests.commands import ROOT, process, refused, refuses, socialx
 from tests.serving.conftest import request_of
 
 PAGE = (ROOT / "docs/serving.md").read_text()
@@ -128,21 +127,23 @@ def test_the_token_of_the_environment_is_no_setting_and_is_not_printed(run: Path
 def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = socialx("serve", run, "--port", taken.getsockname()[1])
-    assert result.exit_code == 2
-    assert "Address already in use" in result.stderr
-    for arguments, word in (
-        (["--follow"], "add --data FILE.h5"),
-        (["--port", "70000"], "choose 0 to 65535"),
-        (["--host", "nowhere.invalid"], "is unusable"),
-        (["--queue", "0"], "--queue 0"),
-        (["--max-body", "nan"], "out of range"),
-        (["--token-file", str(tmp_path / "no")], "is unreadable"),
+    assert (result.exit_code, result.codes[-1]) == (2, "serve.address")
+    assert "already in use" in result.stderr
+    for arguments, code, word in (
+        (["--follow"], "serve.follow", "--data FILE.h5"),
+        (["--port", "70000"], "serve.port", "65535"),
+        (["--host", "nowhere.invalid"], "serve.address", "--host"),
+        (["--queue", "0"], "serve.range", "--queue 0"),
+        (["--max-body", "nan"], "serve.range", "--max-body"),
+        (["--token-file", str(tmp_path / "no")], "serve.token-unreadable", str(tmp_path / "no")),
     ):
-        assert word in refused("serve", run, *arguments, code=2)
+        assert (error := refused("serve", run, *arguments, code=2)).code == code
+        assert word in error
     assert socialx("serve", tmp_path / "no").exit_code == 1
 
 
 def test_missing_packages_are_named_with_what_installs_them(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SocialxError, match=r"pip install 'socialx\[serve\]'"):
+    with refuses("serve.package") as caught:
         api.serve(run)
+    assert "'socialx[serve]'" in str(caught.value)

@@ -19,6 +19,7 @@ from socialx.core.batch import Batch
 from socialx.core.errors import SettingsError
 from socialx.serving.endpoints import Service, make_app
 from socialx.serving.guard import BEARER, read_token
+from tests.commands import refuses
 
 Request = dict[str, Any]
 TOKEN = "0123456789abcdef" * 2
@@ -67,7 +68,7 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     assert client.get("/ready").json() == {"ready": True, "reason": "", "last_data": None, "adapted_before": None}
     answer = client.get("/forecast/latest")
     assert answer.status_code == 404
-    assert "no lookback to forecast from" in answer.json()["detail"]
+    assert "no lookback" in answer.json()["detail"]
     assert client.get("/forecast").status_code == 405
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
     found = client.get("/sensors").json()
@@ -136,19 +137,19 @@ def test_a_token_is_needed_for_everything_that_holds_data(service: Service, hour
 def test_where_a_token_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
-    assert read_token(path, {BEARER: "another one, not read"}) == TOKEN
+    assert read_token(path, {BEARER: "another, not read"}) == TOKEN
     assert read_token(None, {BEARER: TOKEN}) == TOKEN
     assert read_token(None, {}) is None
     for bad in ("", "short", "sixteen characters with spaces", "\u00e4" * 20):
         path.write_text(bad)
-        with pytest.raises(SettingsError, match="16 to 1,024 printable"):
+        with refuses("serve.token", SettingsError):
             read_token(path, {})
-        with pytest.raises(SettingsError, match="16 to 1,024 printable"):
+        with refuses("serve.token", SettingsError):
             read_token(None, {BEARER: bad})
-    with pytest.raises(SettingsError, match="token is unreadable"):
+    with refuses("serve.token-unreadable", SettingsError):
         read_token(tmp_path / "nothing", {})
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(SettingsError, match="token is unreadable"):
+    with refuses("serve.token-unreadable", SettingsError):
         read_token(path, {})
 
 
@@ -192,12 +193,9 @@ def test_a_request_that_takes_too_long_is_given_up(service: Service, hour: Reque
     with TestClient(make_app(service)) as client:
         assert [client.post("/forecast", json=hour).status_code for _ in range(2)] == [504, 504]
         assert client.get("/ready").status_code == 503
-        assert client.get("/ready").json() == {
-            "ready": False,
-            "reason": "the model does not answer",
-            "last_data": None,
-            "adapted_before": None,
-        }
+        found = client.get("/ready").json()
+        assert "model" in found.pop("reason")
+        assert found == {"ready": False, "last_data": None, "adapted_before": None}
         assert service.worker.taken == 0
         assert not service.worker._waiting
         held.set()
@@ -228,9 +226,6 @@ def test_a_part_that_has_stopped_is_told(service: Service) -> None:
         service.tasks[0].get_loop().call_soon_threadsafe(service.tasks[0].cancel)
         while not service.tasks[0].done():
             pass
-        assert client.get("/ready").json() == {
-            "ready": False,
-            "reason": "a part of the server has stopped",
-            "last_data": None,
-            "adapted_before": None,
-        }
+        found = client.get("/ready").json()
+        assert "has stopped" in found.pop("reason")
+        assert found == {"ready": False, "last_data": None, "adapted_before": None}

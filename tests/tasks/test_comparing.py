@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 import socialx
-from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.errors import Message, SettingsError
 from socialx.core.progress import Bar, Note, Work
 from socialx.profiling.measure import Training
 from socialx.profiling.profile import Gain
@@ -25,6 +26,7 @@ from socialx.settings.layers import ConfigLayers, as_tree, flat
 from socialx.settings.schema import Settings
 from socialx.tasks import compare as comparing
 from socialx.tasks.compare import ROUNDS, Block, Side, serve, start_process
+from tests.commands import refuses
 from tests.fake_time import FakeTime
 from tests.networks import CPU, forecaster, learner
 from tests.profiling.test_fluctuation import SleepingLearner, starved
@@ -94,7 +96,7 @@ def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkey
     [
         ({"data": {"path": "nowhere.h5"}}, "nowhere.h5"),
         ({"model": {"kind": "social", "width": 30}}, "model"),
-        ({"model": {"kind": "social", "width": 10}}, "model.width 10 must be a multiple of the 4 heads"),
+        ({"model": {"kind": "social", "width": 10}}, "model.width 10"),
     ],
 )
 def test_an_error_is_one_line_of_json(sections: dict[str, Any], says: str, data: Path) -> None:
@@ -121,22 +123,19 @@ def test_what_fails_in_a_step_is_an_error(error: Exception, data: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
-    [
-        ('input(); input(); print(\'{"error": "model: no"}\')', "these: model: no"),
-        ("raise SystemExit(9)", "these: the process ended with 9.\n"),
-    ],
+    ("answer", "code", "says"), [('{"error": "model: no"}', "compare.child", "model: no"), (None, "compare.ended", "9")]
 )
 def test_an_error_of_the_process_is_raised_here(
-    program: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: str | None, code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program = "raise SystemExit(9)" if answer is None else f"input(); input(); print({answer!r})"
     (tmp_path / "program.py").write_text(program)
     started = comparing.subprocess.Popen
     command = [sys.executable, tmp_path / "program.py"]
     monkeypatch.setattr(comparing.subprocess, "Popen", lambda _, **more: started(command, **more))
-    with pytest.raises(SocialxError) as error, start_process("these", Settings()) as timed:
+    with refuses(code) as error, start_process("these", Settings()) as timed:
         timed(1.0)
-    assert str(error.value).startswith(says)
+    assert re.fullmatch(rf"these: .*\b{says}\.", str(error.value).partition("\n")[0])
 
 
 @pytest.mark.slow
@@ -219,7 +218,7 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("finished", [0, 1, 5])
 def test_a_stopped_comparison_keeps_its_rounds(finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    gains, told = iter([2.0, 4.0, 2.0, 4.0, 2.0, 4.0][:finished]), list[str]()
+    gains, told = iter([2.0, 4.0, 2.0, 4.0, 2.0, 4.0][:finished]), list[Message]()
 
     def run_round(*_: object) -> tuple[Gain, list[Block], list[Block]]:
         if (gain := next(gains, None)) is None:
@@ -228,7 +227,7 @@ def test_a_stopped_comparison_keeps_its_rounds(finished: int, monkeypatch: pytes
         return Gain(gain, None, None), made, made
 
     def listen(event: object) -> None:
-        told.extend([event.message.problem] if isinstance(event, Note) else [])
+        told.extend([event.message] if isinstance(event, Note) else [])
 
     monkeypatch.setattr(comparing, "run_round", run_round)
     if not finished:
@@ -238,8 +237,8 @@ def test_a_stopped_comparison_keeps_its_rounds(finished: int, monkeypatch: pytes
     found = comparing.compare("data.h5", other=Settings(), progress=listen)
     assert (found.rounds, found.interrupted) == (finished, True)
     assert (found.gain.low is None) == (finished < 5)
-    assert len(told) == finished
-    assert told[0] == "round 1 of 6: the others are 2.00x as fast"
+    assert [each.code for each in told] == finished * ["compare.round"]
+    assert re.match(r"round 1 of 6: .* 2\.00x", told[0].problem)
 
 
 FILE = '[loader]\nbatch_size = 8\nmode = "sharded"\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,11 +47,9 @@ def test_every_check_is_ok_with_a_file_on_a_cpu(data: Path) -> None:
     assert [each.name for each in found.lines] == NAMES
     assert not found.failures, str(found)
     said = line(found, "data").facts
-    assert "4 sensors, 400 rows every 5 min, 264 / 38 / 75 windows" in said
-    assert said.endswith("on cpu: loader mode on_device")
-    assert line(found, "one step").facts.startswith("encoder fused: a step for 4 sensors is finite; ")
-    assert line(found, "one step").facts.endswith(" parameters and the batch are on cpu")
-    assert line(found, "precision").facts.startswith("32-true on cpu, where auto is 32-true; bfloat16 ")
+    assert all(fact in said for fact in ("4 sensors, 400 rows", " 5 min", "264 / 38 / 75 windows", " on_device"))
+    assert re.match(r"encoder .* 4 sensors .* cpu$", line(found, "one step").facts)
+    assert re.match(r"32-true .* cpu, .* 32-true; ", line(found, "precision").facts)
     assert f"torch {torch.__version__}" in line(found, "packages").facts
 
 
@@ -60,17 +59,18 @@ def test_a_part_of_a_large_network_and_the_features_that_are_asked_for_are_tried
     monkeypatch.setattr(doctor_checks, "MOST_SENSORS", 3)
     found = doctor(data={"path": data, "inputs": ("avg_speed", "latitude")})
     assert "4 sensors" in line(found, "data").facts
-    assert "a step for the first 3 sensors is finite" in line(found, "one step").facts
+    assert "first 3 sensors" in line(found, "one step").facts
     wrong = doctor(data={"path": data, "targets": ("flow",)})
-    assert "there is no feature 'flow'" in line(wrong, "data").facts
+    assert "'flow'" in line(wrong, "data").facts
     assert [each.name for each in wrong.failures] == ["data"]
 
 
 def test_without_a_file_the_step_reads_what_comes_with_socialx() -> None:
     found = doctor()
-    assert line(found, "data") == DoctorLine("data", "ok", "a data file was not given", line(found, "data").remedy)
-    assert line(found, "data").helps() == "add data={'path': 'FILE.h5'}, which socialx.convert('auto', 'FILE') makes"
-    assert "a step for 207 sensors of the readings that come with socialx is finite" in line(found, "one step").facts
+    assert line(found, "data").state == "ok"
+    helps = line(found, "data").remedy
+    assert all(call in helps for call in ("data={'path': 'FILE.h5'}", "convert('auto', 'FILE')"))
+    assert " 207 sensors " in line(found, "one step").facts
     assert not found.failures, str(found)
 
 
@@ -109,8 +109,8 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     result = command("doctor", "--data", broken, *SETS)
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 2
-    assert result.stderr.startswith(f"error: data: {broken}: this is truncated or damaged HDF5")
-    assert "of the readings that come with socialx is finite" in " ".join(result.stdout.split())
+    assert re.match(f"error: data: {broken}: .* HDF5", result.stderr)
+    assert " 207 sensors " in " ".join(result.stdout.split())
     assert result.stdout.endswith(", 1 fail\n")
     broken.write_bytes(changed_chunk(data.read_bytes(), data))
     assert line(doctor(broken), "data").state == "fail"  # before a training finds it
@@ -124,8 +124,7 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
         del file["metadata/vd_info/769402"]
     result = command("doctor", "--data", lost, *SETS)
     assert result.exit_code == 3
-    assert "error: one step: " in result.stderr
-    assert "1 of 4 sensors have no position (769402)" in result.stderr
+    assert re.match(r"error: one step: .* 1 .*\(769402\)", result.stderr)
     assert "--pooling none" in result.stderr
     assert not doctor(lost, pooling={"kind": "none"}).failures
 
@@ -133,10 +132,9 @@ def test_a_file_without_positions_fails_where_the_model_needs_them(data: Path, t
 def test_wrong_settings_are_lines_of_their_own() -> None:
     result = command("doctor", "--set", "loader.batch_size=0", "--set", "model.width=wide")
     assert result.exit_code == 3
-    first, second = (each for each in result.stderr.splitlines() if each.startswith("error: "))
-    assert first.startswith("error: settings: loader.batch_size (--set): Input should be greater than or equal to 1")
-    assert second.startswith("error: settings: model.width (--set): ")
-    assert "this check waits for the line settings" in " ".join(result.stdout.split())
+    words = [each.split()[1:4] for each in result.stderr.splitlines() if each.startswith("error: ")]
+    assert words == [["settings:", key, "(--set):"] for key in ("loader.batch_size", "model.width")]
+    assert " line settings" in " ".join(result.stdout.split())
     found = socialx.doctor(loader={"batch_size": 0})
     assert [each.name for each in found.failures] == ["settings"]
     assert {each.name for each in found.lines if each.state == "ok"} == {"machine", "packages"}
@@ -146,7 +144,7 @@ def test_wrong_settings_are_lines_of_their_own() -> None:
 def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     conflict = line(doctor(model={"width": 10}), "settings")
     assert conflict.state == "fail"
-    assert "model.width 10 must be a multiple of the 4 heads in a social layer" in conflict.facts
+    assert "model.width 10 " in conflict.facts
     idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
     assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")
@@ -164,7 +162,7 @@ def test_json_has_one_shape() -> None:
         assert each["state"] in ("ok", "warn", "fail")
         assert each["remedy"] is None or each["remedy"]
     helps = {each["name"]: each["remedy"] for each in printed["lines"]}
-    assert helps["data"] == "add --data FILE.h5, which socialx convert auto FILE makes"
+    assert all(words in helps["data"] for words in ("--data FILE.h5", "socialx convert auto FILE"))
 
 
 def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +172,8 @@ def test_more_threads_than_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) 
     found = line(doctor(), "machine")
     assert found.state == "warn"
     assert "torch takes 64 threads" in found.facts
-    assert "OMP_NUM_THREADS=3" in found.helps()
-    assert "threads" in found.helps()
+    assert "OMP_NUM_THREADS=3" in found.remedy
+    assert "threads" in found.remedy
     works("doctor", *SETS)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert line(doctor(), "machine").state == "ok"
@@ -193,10 +191,7 @@ def spoil(model: torch.nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said", "helps"),
-    [
-        (stays, "buffer stray is on meta, not on cpu", "report it as a bug"),
-        (spoil, "forecast is not finite", "implementation from precision"),
-    ],
+    [(stays, "stray .* meta, .* cpu", " bug "), (spoil, "forecast .* finite,", "'backend': 'reference'")],
 )
 def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
     change: Callable[[torch.nn.Module], None], said: str, helps: str, monkeypatch: pytest.MonkeyPatch
@@ -211,8 +206,8 @@ def test_a_tensor_elsewhere_and_a_step_that_is_not_finite_fail(
     monkeypatch.setattr(doctor_checks, "build", build)
     found = line(doctor(), "one step")
     assert found.state == "fail"
-    assert said in found.facts
-    assert helps in found.helps()
+    assert re.search(said, found.facts)
+    assert helps in found.remedy
 
 
 def test_a_worker_without_room_or_that_does_not_start_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +216,7 @@ def test_a_worker_without_room_or_that_does_not_start_is_a_warning(monkeypatch: 
         monkeypatch.setattr(doctor_checks.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20, free=4 << 30))
         found = line(doctor(), "worker")
         assert (found.state, found.facts.endswith("which has 64.0 MiB")) == ("warn", True)
-        assert "shm-size" in found.helps()
+        assert "shm-size" in found.remedy
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError("Cannot allocate memory")
@@ -234,12 +229,12 @@ def test_a_worker_without_room_or_that_does_not_start_is_a_warning(monkeypatch: 
 
 def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: object) -> None:
-        raise ZeroDivisionError("first line\nsecond line")
+        raise ValueError("first\nsecond")
 
     monkeypatch.setattr(doctor_checks.shutil, "disk_usage", broken)
     found = doctor()
     for name in ("memory and disk", "worker"):
-        assert line(found, name).facts == "ZeroDivisionError: first line"
+        assert line(found, name).facts == "ValueError: first"
         assert line(found, name).state == "fail"
     assert len(found.lines) == len(NAMES)
 
@@ -252,10 +247,10 @@ def test_too_little_room_is_a_warning(memory: int, disk: int, monkeypatch: pytes
     found = doctor()
     room = line(found, "memory and disk")
     little = {"end other programs": memory < 1 << 30, "elsewhere": disk < 1 << 30}
-    assert {part: part in room.helps() for part in little} == little
+    assert {part: part in room.remedy for part in little} == little
     assert room.state == ("warn" if any(little.values()) else "ok")
     assert ("cpu: 500.0 MiB free" if memory < 1 << 30 else "cpu: 2.0 GiB free") in room.facts
-    assert ("this folder: 64.0 MiB free" if disk < 1 << 30 else "this folder: 3.0 GiB free") in room.facts
+    assert ("folder: 64.0 MiB free" if disk < 1 << 30 else "folder: 3.0 GiB free") in room.facts
     assert not found.failures
 
 
@@ -264,15 +259,15 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: False)
     plain = line(doctor(), "device")
     assert plain.state == "ok"
-    assert plain.facts.startswith("everything runs on the CPU, without a CUDA device")
+    assert "on the CPU" in plain.facts
     monkeypatch.setattr(doctor_checks, "has_nvidia", lambda: True)
     hidden = line(doctor(), "device")
     assert hidden.state == "warn"
     assert "no CUDA device: " in hidden.facts
-    assert hidden.helps()
+    assert hidden.remedy
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
-    assert asked.stderr.startswith("error: device: trainer.device is cuda:0, but this torch sees 0 CUDA devices (")
+    assert re.match(r"error: device: .* cuda:0, .* 0 CUDA .*\(", asked.stderr)
     assert asked.stderr.count("\n") == 2
 
 
@@ -291,11 +286,11 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     found = line(doctor(), "device")
     assert found.state == "warn"
-    assert "this torch has no code for Tesla V100, capability 7.0, only sm_75, compute_120" in found.facts
-    assert found.helps() == "install another torch"
+    assert re.search("Tesla V100, .* 7.0, .* sm_75, compute_120", found.facts)
+    assert found.remedy == "install another torch"
     asked = command("doctor", "--device", "cuda")
     assert asked.exit_code == 3
-    assert asked.stderr.startswith("error: device: trainer.device cuda:0: this torch has no code for Tesla V100")
+    assert re.match("error: device: .*:0: .* Tesla V100", asked.stderr)
     assert asked.stderr.count("\n") == 2
 
 
@@ -304,17 +299,14 @@ def test_the_precision_of_a_card_names_the_products_of_float32(
     wanted: str, means: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_checks, "cpu_field", lambda _: "")
-    assert "is emulated, which is slow" in line(doctor(trainer={"precision": "bf16-mixed"}), "precision").facts
+    assert line(doctor(trainer={"precision": "bf16-mixed"}), "precision").state == "warn"
     monkeypatch.setattr(doctor_checks, "resolve_device", lambda _: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
-    for precision, state, end in (
-        ("16-mixed", "ok", "is emulated"),
-        ("bf16-mixed", "warn", "is emulated, which is slow"),
-    ):
+    for precision, state in (("16-mixed", "ok"), ("bf16-mixed", "warn")):
         found = line(doctor(trainer={"precision": precision, "float32_matmul_precision": wanted}), "precision")
         assert found.state == state
-        said = f"{precision} on cuda:0, where auto is 16-mixed; products of float32 in {means}; bfloat16 {end}"
-        assert found.facts == said
+        said = f"{precision} on cuda:0, .* auto is 16-mixed; .* float32 in {means}; bfloat16 is emulated"
+        assert re.match(said, found.facts)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -325,7 +317,7 @@ def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     before = torch.get_float32_matmul_precision()
     found = doctor(trainer={"device": "cuda"})
-    assert line(found, "device").facts.startswith("cuda:0 of 2 x Card (80 GiB, capability 9.0); driver ")
+    assert re.match(r"cuda:0 .* 2 x Card \(80 GiB, .* 9\.0\); ", line(found, "device").facts)
     assert {"memory and disk", "one step"} <= {each.name for each in found.failures}
     assert all(each.remedy and "\n" not in each.facts for each in found.failures)
     assert torch.get_float32_matmul_precision() == before
@@ -369,5 +361,4 @@ def test_a_training_beside_a_card_that_torch_cannot_use_says_so(
     words = ("train", "--data", data, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--device", device, *SMALL)
     done = command(*words)
     assert done.exit_code == 0, done.stderr
-    line = "torch cannot use the GPU of this machine, so training runs on the CPU.\n  try: socialx doctor"
-    assert (line in done.stderr) == said
+    assert ("train.gpu-unused" in done.codes) == said

@@ -46,19 +46,20 @@ def test_a_card_is_written_again_and_no_other_readme_is_replaced(run: Path, tmp_
         works("report", run, "--card", licence, "-o", page)
         assert front_matter((run / "README.md").read_text())["license"] == licence
     (run / "README.md").write_text("# Mine\n")
-    assert "is not a model card" in refused("report", run, "--card", "mit", "-o", page)
+    assert refused("report", run, "--card", "mit", "-o", page).code == "output.other-kind"
     assert (run / "README.md").read_text() == "# Mine\n"
 
 
 @pytest.mark.parametrize("licence", ["", "MIT licence", "mit\nlicense: gpl", "x" * 50])
 def test_what_is_no_licence_is_refused(licence: str, run: Path, tmp_path: Path) -> None:
-    assert "no identifier of a licence" in refused("report", run, "--card", licence, "-o", tmp_path / "p.html", code=2)
+    error = refused("report", run, "--card", licence, "-o", tmp_path / "p.html", code=2)
+    assert error.code == "report.licence"
     assert not (run / "README.md").exists()
 
 
 def test_a_card_is_of_one_run_of_ones_own(run: Path, trained: Path, tmp_path: Path) -> None:
-    for runs, says in (((run, trained), "card is of one run"), (("metr-la",), "metr-la comes with the package")):
-        assert says in refused("report", *runs, "--card", "mit", "-o", tmp_path / "p.html", code=2)
+    for runs, says in (((run, trained), "report.one-run"), (("metr-la",), "report.shipped")):
+        assert refused("report", *runs, "--card", "mit", "-o", tmp_path / "p.html", code=2).code == says
 
 
 def test_a_snapshot_of_links_forecasts_as_the_run(run: Path, data: Path, tmp_path: Path) -> None:

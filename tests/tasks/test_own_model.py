@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 import socialx
 from socialx.core.errors import SettingsError
 from socialx.settings.layers import load_settings
-from tests.commands import ROOT, refused, small_file, works
+from tests.commands import ROOT, refused, refuses, small_file, works
 from tests.commands import socialx as run
 from tests.tasks.test_export import write_inputs
 
@@ -112,9 +112,6 @@ def trained(folder: Path) -> Path:
     return folder / "mine"
 
 
-TWICE = "is code from outside socialx.\n  try: add --model own_models:WindowMlp to run this code\n"
-
-
 def training(*options: str) -> tuple[str | Path, ...]:
     return ("train", "--data", "small.h5", "--width", "8", "--max-epochs", "1", "--run-dir", "other", *options)
 
@@ -126,7 +123,7 @@ def test_the_class_of_the_page_is_trained_scored_and_used(trained: Path, tmp_pat
     again = Path(shutil.copytree(trained, tmp_path / "again"))
     works("train", "--resume", again, "--max-epochs", "2", *OWN)
     assert len(socialx.load_run(again).epochs) == 2
-    assert "model.kind own_models:WindowMlp: a model without social pooling" in run("explain", trained, *OWN).stdout
+    assert "without social pooling" in run("explain", trained, *OWN).stdout
 
 
 def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +139,12 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
         ("profile", "-c", saved),
     ]
     for command in commands:
-        assert refused(*command, code=2) == f"error: model.kind ({saved}): own_models:WindowMlp {TWICE}"
+        error = refused(*command, code=2)
+        assert (error.code, f"({saved}): {OWN[1]} " in error) == ("model.unnamed", True)
+        assert {*OWN} <= {*error.split()}
     monkeypatch.setenv("SOCIALX_MODEL__KIND", "own_models:WindowMlp")
     for command in (training(), ("evaluate", trained)):
-        assert TWICE in refused(*command, code=2)
+        assert refused(*command, code=2).code == "model.unnamed"
     monkeypatch.delenv("SOCIALX_MODEL__KIND")
     stolen = socialx.load_run(trained).settings
     for call in (
@@ -153,8 +152,9 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
         lambda: socialx.train("small.h5", settings=stolen, run_dir="x"),
         lambda: load_settings([saved]),
     ):
-        with pytest.raises(SettingsError, match=r"add model=\{'kind': 'own_models:WindowMlp'\} to run this code"):
+        with refuses("model.unnamed", SettingsError) as caught:
             call()
+        assert f"model={{'kind': {OWN[1]!r}}}" in str(caught.value)
     works("config", "-c", saved)  # it prints, and builds nothing
     assert "own_models" not in sys.modules
     assert not Path("imported").exists()
@@ -166,24 +166,30 @@ def test_the_next_commands_name_the_class_again(trained: Path, tmp_path: Path) -
     """Each that is printed runs as it stands."""
     again = Path(shutil.copytree(trained, tmp_path / "again"))
     done = run(*training(*OWN, "--run-dir", again, "--overwrite"))
-    assert done.stdout.endswith(f"in epoch 1 of 1: socialx evaluate {again} --baselines --model own_models:WindowMlp\n")
+    assert done.stdout.split()[-6:] == ["socialx", "evaluate", str(again), "--baselines", *OWN]
     complete = run("train", "--resume", again, "--set", "model.kind=own_models:WindowMlp")
-    more = f"socialx train --resume {again} --max-epochs 2 --model own_models:WindowMlp\n"
-    assert complete.stderr.endswith(f"complete after 1 epoch.\n  try: {more}")
+    assert complete.codes[-1] == "resume.complete"
     done = run("calibrate", again, *OWN)
-    assert done.stdout.endswith(f"socialx predict {again} --interval 0.9 --model own_models:WindowMlp\n")
     (again / "intervals.safetensors").unlink()
     refused = run("predict", again, "--interval", "0.9", *OWN)
-    assert refused.stderr.endswith(f"socialx calibrate {again} --model own_models:WindowMlp\n")
-    for printed in (refused.stderr, done.stdout, more):
-        works(*printed.rstrip().rpartition("socialx ")[2].split())
+    assert refused.codes[-1] == "run.no-intervals"
+    for printed, task, *more in (
+        (refused.stderr, "calibrate"),
+        (done.stdout, "predict", "--interval", "0.9"),
+        (complete.stderr, "train", "--max-epochs", "2"),
+    ):
+        words = printed.rstrip().rpartition("socialx ")[2].split()
+        assert words == [task, *(["--resume"] if task == "train" else []), str(again), *more, *OWN]
+        works(*words)
 
 
 def test_another_class_than_that_of_the_run_is_refused(trained: Path) -> None:
     error = refused("evaluate", trained, "--model", "own_models:Optional", code=2)
-    assert "was trained with own_models:WindowMlp, got own_models:Optional" in error
+    assert error.code == "settings.run-differs"
+    assert {"own_models:WindowMlp,", "own_models:Optional."} <= {*error.split()}
     done = run("evaluate", trained, "--model", "lstm")
-    assert "was trained with own_models:WindowMlp, got lstm" in done.stderr
+    assert done.codes == ("settings.run-differs",)
+    assert {"own_models:WindowMlp,", "lstm."} <= {*done.stderr.split()}
 
 
 def test_it_is_scored_beside_a_model_of_socialx(trained: Path, tmp_path: Path) -> None:
@@ -202,7 +208,7 @@ def of_neighbours(folder: Path, trained: Path) -> tuple[Path, tuple[str, str]]:
         patched.chdir(folder)
         done = run(*training(*named, "--neighbours", "2", "--max-epochs", "2", "--run-dir", path))
     assert done.exit_code == 0, done.stderr
-    assert "have no effect" not in done.stderr
+    assert "settings.unread" not in done.codes
     return path, named
 
 
@@ -253,9 +259,9 @@ def test_its_neighbours_are_those_of_the_settings(folder: Path) -> None:
 
 def test_settings_that_it_does_not_take_are_said() -> None:
     done = works(*training("--model", "own_models:OfNeighbours", "--dropout", "0.2", "--overwrite"))
-    assert "these settings have no effect on this model: --dropout.\n" in done.stderr
+    assert ("settings.unread" in done.codes, ": --dropout.\n" in done.stderr) == (True, True)
     done = run(*training(*OWN, "--dropout", "0.2", "--gate-radius-km", "2", "--overwrite"))
-    assert "these settings have no effect on this model: --gate-radius-km.\n" in done.stderr
+    assert ("settings.unread" in done.codes, ": --gate-radius-km.\n" in done.stderr) == (True, True)
 
 
 def test_arguments_with_a_default_need_no_setting() -> None:
@@ -263,29 +269,26 @@ def test_arguments_with_a_default_need_no_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "code", "words"),
     [
-        ("own_models:Missing", "cannot be imported (module 'own_models' has no attribute 'Missing')"),
-        ("own_missing:Model", "cannot be imported (No module named 'own_missing')"),
-        ("own_lacking:Model", "cannot be imported (No module named 'no_such_package')"),
-        ("own_broken:Model", "cannot be imported (invalid syntax"),
-        ("own_models:number", "must be a subclass of torch.nn.Module.\n  try: name a subclass"),
-        (
-            "own_models:Greedy",
-            "takes beams, which model settings lack.\n  try: give the argument a default, or use encoder, patch, width",
-        ),
-        ("own_models:Flat", "the forward of own_models:Flat returns (16, 12, 4), not (16, 12, 4, 1)"),
-        ("own_models:Picky", "width 8 is odd"),
-        ("own_models", "Input should be 'social', 'linear', 'lstm', 'stid' or package.module:Class, got 'own_models'"),
-        ("../own_models:A", "Input should be"),
-        ("own_models:A.b", "Input should be"),
+        ("own_models:Missing", "model.import", "'Missing'"),
+        ("own_missing:Model", "model.import", "'own_missing'"),
+        ("own_lacking:Model", "model.import", "'no_such_package'"),
+        ("own_broken:Model", "model.import", "(invalid syntax"),
+        ("own_models:number", "model.no-module", "torch.nn.Module"),
+        ("own_models:Greedy", "model.arguments", " beams,"),
+        ("own_models:Flat", "model.shape", " (16, 12, 4), not (16, 12, 4, 1)"),
+        ("own_models:Picky", "model.sizes", "width 8 is odd"),
+        ("own_models", "settings.invalid", "package.module:Class,"),
+        ("../own_models:A", "settings.invalid", "'../own_models:A'"),
+        ("own_models:A.b", "settings.invalid", "'own_models:A.b'"),
     ],
 )
-def test_what_is_no_model_is_refused_in_one_line(name: str, words: str) -> None:
+def test_what_is_no_model_is_refused_in_one_line(name: str, code: str, words: str) -> None:
     done = run(*training("--model", name, "--overwrite"))
     assert done.exit_code in (1, 2)
     _, *errors = done.stderr.split("error: ")
-    assert len(errors) == 1
+    assert (len(errors), done.codes[-1]) == (1, code)
     assert words in errors[0]
     assert errors[0].count("\n") <= 2
 

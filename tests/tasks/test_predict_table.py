@@ -23,7 +23,7 @@ import socialx
 from socialx.core.errors import FallbackWarning, SettingsError, SocialxError
 from socialx.core.progress import Note, Work
 from socialx.forecast.forecast import Forecast, Observed
-from tests.commands import EXCERPT, LOCATIONS, ROOT, STARTS, cut_csv, refused, small_run, works
+from tests.commands import EXCERPT, LOCATIONS, ROOT, STARTS, Said, cut_csv, printed, refused, refuses, small_run, works
 from tests.commands import socialx as command
 from tests.data_files import write_frame
 from tests.frames import IDS, places_of
@@ -82,20 +82,21 @@ def same(one: Forecast, other: Forecast) -> None:
             assert found == wanted, field.name
 
 
-def told(call: Callable[..., object], *arguments: object, **options: object) -> str:
+def told(call: Callable[..., object], *arguments: object, **options: object) -> Said:
     """All that is said on the way: notes, names of work, warnings, and the error at the end."""
     said: list[str] = []
 
     def listen(event: object) -> None:
         said.append(str(event.message) if isinstance(event, Note) else str(getattr(event, "name", "")))
 
-    with warnings.catch_warnings(record=True) as caught:
+    with printed() as codes, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FallbackWarning)
         try:
             call(*arguments, progress=listen, **options)
         except SocialxError as error:
             said += [str(error), repr(error)]
-    return "\n".join([*said, *(str(each.message) for each in caught)])
+        said += [str(each.message) for each in caught]
+    return Said.of("\n".join(said), codes)
 
 
 # --- the numbers ----------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def test_what_the_suffix_says_does_not_matter(here: Path) -> None:
 
 def kept(said: str) -> list[str]:
     """The words of the command that keeps the file."""
-    return shlex.split(re.search(r"to a temporary file for this forecast\.\n  try: (socialx .*)", said)[1])
+    return shlex.split(re.search(r"\n  try: (socialx convert auto .*)", said)[1])
 
 
 def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> None:
@@ -181,10 +182,9 @@ def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> Non
     works(*wanted[1:])
     assert works("predict", "zero-shot", "--data", "a b/my export.h5").stdout == result.stdout
     found = told(socialx.predict, "zero-shot", "a b/my export.csv", meta_csv="places.csv", units="km/h")
-    assert (
-        "socialx.convert('auto', 'a b/my export.csv', meta_csv='places.csv', units='km/h', output='a b/my export.h5')"
-        in found
-    )
+    options = "meta_csv='places.csv', units='km/h', output='a b/my export.h5'"
+    call = f"socialx.convert('auto', 'a b/my export.csv', {options})"
+    assert call in found
 
 
 def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> None:
@@ -192,42 +192,44 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
     more.to_csv("export.csv")
     typed = ["export.csv", *SAID]
     of_convert = works("convert", "auto", *typed, "--output-h5", "x.h5").stderr.splitlines()
-    said = works("predict", "zero-shot", "--data", *typed).stderr
+    done = works("predict", "zero-shot", "--data", *typed)
+    said = done.stderr
     lines = [line for line in of_convert if line.startswith("note: export.csv: ")]
     assert any("weekday" in line for line in lines), of_convert
     assert all(line in said for line in lines)
-    assert "0 is treated as missing (--missing none to keep zeros)" in said
+    assert ("convert.code-missing" in done.codes, "--missing none" in said) == (True, True)
     works(*kept(said)[1:])
     assert Path("export.h5").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "code", "says"),
     [
-        ({}, "the last row is"),
-        ({"at": "2024-03-05 00:02"}, "export.csv has no row at 2024-03-05 00:02:00"),
-        ({"at": "2030-01-01"}, "export.csv ends at 2024-03-06"),
-        ({"sensors": "nowhere"}, "nowhere"),
-        ({"interval": 0.9}, "zero-shot"),
-        ({"units": None}, "export.csv: the unit of the speeds is unknown, and zero-shot was trained on mph"),
+        ({}, "predict.old", "export.csv: .*2024-03-06 01:55:00"),
+        ({"at": "2024-03-05 00:02"}, "predict.no-row", "export.csv .*2024-03-05 00:02:00"),
+        ({"at": "2030-01-01"}, "predict.late", "export.csv .*2024-03-06"),
+        ({"sensors": "nowhere"}, "forecast.no-sensor", "nowhere"),
+        ({"interval": 0.9}, "intervals.source", "export.csv before"),
+        ({"units": None}, "protocol.other-data", "export.csv: .* mph\\."),
     ],
 )
-def test_nothing_names_the_temporary_file(options: dict[str, object], says: str, here: Path) -> None:
+def test_nothing_names_the_temporary_file(options: dict[str, object], code: str, says: str, here: Path) -> None:
     said = told(socialx.predict, "zero-shot", "export.csv", **OPTIONS | options)
-    assert says in said
+    assert code in said.codes
+    assert re.search(says, said)
     assert str(here.parent / "temporary") not in said.replace(f"in {here.parent / 'temporary'}", "")
     assert "readings.h5" not in said
     words = [f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | options).items() if value is not None]
-    printed = command("predict", "zero-shot", "--data", "export.csv", *words)
-    assert "readings.h5" not in printed.output
-    assert "Traceback" not in printed.output
+    done = command("predict", "zero-shot", "--data", "export.csv", *words)
+    assert "readings.h5" not in done.output
+    assert "Traceback" not in done.output
 
 
 def test_a_command_of_a_later_failure_names_the_file_as_it_may_be_kept(here: Path) -> None:
     csv = cut_csv(here / "METR-LA.csv", 400)
     run = small_run(Path(socialx.convert("auto", csv, here / "mine.h5", meta_csv=LOCATIONS).output))
     error = command("predict", run, "--data", csv, "--meta-csv", LOCATIONS, "--at", "2012-06-27").stderr
-    assert f"{csv} ends at 2012-05-04 09:15:00" in error
+    assert re.search(rf"{csv} .* 2012-05-04 09:15:00", error)
     assert "socialx train --data METR-LA.h5" in error
 
 
@@ -242,7 +244,7 @@ def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
     table = ["--data", csv.name, "--meta-csv", str(LOCATIONS), "--missing", "none"]
     way = shlex.join(["socialx", "predict", "run", *table])
     assert way in said
-    assert "missing values are" not in works(*shlex.split(way)[1:]).stderr
+    assert "protocol.missing-values" not in works(*shlex.split(way)[1:]).codes
 
 
 def test_a_frame_is_named_so(data: Path, run: Path) -> None:
@@ -251,9 +253,11 @@ def test_a_frame_is_named_so(data: Path, run: Path) -> None:
     store = open_store(data)
     frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids)).iloc[-40:]
     said = told(socialx.predict, run, frame)
-    assert "the frame: the last row is" in said
-    assert "the frame has no row at 2012-05-04 09:02:00" in told(socialx.predict, run, frame, at="2012-05-04 09:02")
+    assert ("predict.old" in said.codes, "the frame: " in said) == (True, True)
     assert "temporary file of" not in said
+    said = told(socialx.predict, run, frame, at="2012-05-04 09:02")
+    assert said.codes[-1] == "predict.no-row"
+    assert re.search(r"the frame .* 2012-05-04 09:02:00\.", said)
 
 
 def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
@@ -265,25 +269,26 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     np.testing.assert_array_equal(found.values, wanted.values)
     assert (found.timezone, found.units) == ("Europe/Berlin", ("km/h",))
     said = told(socialx.predict, "zero-shot", table(), **OPTIONS)
-    assert (
-        "the frame was converted to a temporary file for this forecast.\n  try: socialx.convert('auto', 'FRAME'" in said
-    )
+    assert "predict.converted" in said.codes
+    assert re.search(r"frame .*\n.*\('auto', 'FRAME'", said)
     assert "temporary file of" not in said
     said = told(socialx.predict, "zero-shot", table().reset_index(drop=True), **OPTIONS)
-    assert "the frame: no column holds times" in said
+    assert said.codes[-1] == "table.question"
+    assert re.search("the frame: .* times", said)
     assert "temporary file of" not in said
-    lacking = "the frame: zero-shot has no file that says where its sensors are.\n  try: add meta_csv='LOCATIONS.csv'"
-    assert lacking in told(socialx.predict, "zero-shot", table())
+    said = told(socialx.predict, "zero-shot", table())
+    assert said.code == "frame.no-positions"
+    assert re.search("the frame: .*\n.* meta_csv='LOCATIONS.csv'", said)
 
 
 def test_no_forecast_replaces_a_table_of_readings(here: Path) -> None:
     found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     for name in ("export.csv", "places.csv"):
         before = Path(name).read_bytes()
-        with pytest.raises(SocialxError, match="exists already and is not a forecast"):
+        with refuses("output.other-kind"):
             found.to_csv(name, overwrite=True)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
-        assert "exists already and is not a forecast" in error
+        assert error.code == "output.other-kind"
         assert Path(name).read_bytes() == before
 
 
@@ -295,14 +300,14 @@ def test_a_table_without_positions_is_refused_with_the_flag(here: Path) -> None:
     asked = command("predict", "zero-shot", "--data", "export.csv", "--units", "km/h").stderr
     way = "socialx predict zero-shot --data export.csv --channel '{sensor}' --units km/h"
     assert way in asked
-    error = command(*shlex.split(way)[1:]).stderr.rstrip()
+    done = command(*shlex.split(way)[1:])
     other = "socialx convert auto export.csv --units km/h --channel '{sensor}' --without-positions"
     other += " --output-h5 export.h5"
-    assert "the file holds no positions of its sensors.\n" in error
-    assert error.endswith(f"  try: add --meta-csv LOCATIONS.csv, or {other} and "
-                          "backfill later")  # fmt: skip
-    with pytest.raises(SocialxError, match=r"add meta_csv='LOCATIONS\.csv', or socialx\.convert"):
+    assert done.codes[-1] == "convert.no-positions"
+    assert all(way in done.stderr for way in (" --meta-csv LOCATIONS.csv, ", f" {other} "))
+    with refuses("convert.no-positions") as caught:
         socialx.predict("zero-shot", "export.csv", units="km/h", channel="{sensor}")
+    assert all(way in str(caught.value) for way in (" meta_csv='LOCATIONS.csv', ", " socialx.convert("))
     works(*shlex.split(other)[1:])
 
 
@@ -328,16 +333,16 @@ def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
 
 
 def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
-    for flag, value, says in (
-        ("--units", "furlongs", "not a unit of speeds"),
-        ("--timezone", "Europe/Atlantis", "is an unknown zone"),
-        ("--meta-csv", "none.csv", "no such file"),
+    for flag, value, code in (
+        ("--units", "furlongs", "units.unknown-speed"),
+        ("--timezone", "Europe/Atlantis", "option.zone"),
+        ("--meta-csv", "none.csv", "file.missing"),
     ):
         result = command("predict", "zero-shot", "--data", "export.csv", "--meta-csv", "places.csv", flag, value)
         errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1, result.output
-        assert says in errors[0]
-        assert result.stdout == ""
+        assert (result.codes[-1], result.stdout) == (code, "")
+        assert value in errors[0]
 
 
 def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> None:
@@ -348,10 +353,8 @@ def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> 
         ("--timezone", "Europe/Berlin", "--timezone Europe/Berlin"),
     ):
         error = refused("predict", "zero-shot", "--data", "made.h5", flag, value, code=2)
-        assert (
-            f"{flag} {value} is for tables, and made.h5 is a socialx file.\n  try: socialx backfill made.h5 {way}"
-            in error
-        )
+        assert error.code == "predict.table-option"
+        assert f" socialx backfill made.h5 {way}\n" in error
         works("backfill", "made.h5", *way.split())
 
 
@@ -362,40 +365,39 @@ def test_an_older_file_of_socialx_is_one_too(here: Path) -> None:
 
 
 def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
-    assert "--units mph is for tables, and the data is not named.\n  try: add --data FILE.csv" in refused(
-        "predict", run, "--units", "mph", code=2
-    )
-    with pytest.raises(SettingsError, match=r"meta_csv='places\.csv' is for tables, and a frame"):
+    error = refused("predict", run, "--units", "mph", code=2)
+    assert (error.code, "--data FILE.csv" in error) == ("predict.table-option", True)
+    with refuses("predict.table-option", SettingsError) as caught:
         socialx.predict(run, table(), meta_csv="places.csv")
+    assert all(fact in str(caught.value) for fact in ("meta_csv='places.csv'", " a frame "))
 
 
 def test_what_is_no_run_or_no_file_is_told_before_a_table_is_read(here: Path) -> None:
-    assert "not a run folder" in refused("predict", here, "--data", "export.csv", *SAID)
-    assert "none.csv: there is no such file" in refused("predict", "zero-shot", "--data", "none.csv", *SAID)
+    assert refused("predict", here, "--data", "export.csv", *SAID).code == "run.not"
+    error = refused("predict", "zero-shot", "--data", "none.csv", *SAID)
+    assert (error.code, "none.csv: " in error) == ("file.missing", True)
     forecast = here / "forecast.h5"
     works("predict", "zero-shot", "--data", "export.csv", *SAID, "--output", forecast)
-    assert "a forecast that predict wrote, not readings" in refused("predict", "zero-shot", "--data", forecast)
+    assert refused("predict", "zero-shot", "--data", forecast).code == "convert.forecast-file"
 
 
 def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: object, **options: object) -> object:
-        raise FileNotFoundError(2, "No usable temporary directory found")
+        raise FileNotFoundError(2, "nothing usable")
 
     with monkeypatch.context() as patch:
         patch.setattr("socialx.tasks.user_data.TemporaryDirectory", fails)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID)
-    assert "TMPDIR: the folder for a temporary file cannot be written (No usable temporary directory found)" in error
+    assert error.code == "predict.no-space"
+    assert re.match(r"error: TMPDIR: .* \(nothing usable\)\.\n", error)
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    error = command("predict", "zero-shot", "--data", "export.csv", *SAID).stderr.rstrip()
-    place = here.parent / "temporary"
-    assert error.endswith(
-        f"error: the temporary file of export.csv in {place}: the file cannot be written (No space left on device).\n"
-        "  try: check the folder and its space"
-    )
+    done = command("predict", "zero-shot", "--data", "export.csv", *SAID)
+    assert done.codes[-1] == "output.unwritable"
+    assert all(fact in done.stderr for fact in (f" export.csv in {here.parent / 'temporary'}: ", "(No space "))
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
@@ -429,7 +431,7 @@ def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     )
     assert process.stderr is not None
     for line in process.stderr:  # its notes begin when convert does
-        if "was converted to a temporary file" in line:
+        if "socialx convert auto" in line:
             assert list(place.glob("*/*.h5"))
             process.send_signal(signal.SIGINT)
             break

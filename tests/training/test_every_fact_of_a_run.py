@@ -6,6 +6,7 @@ The fields are those of the classes, so that a new one has its case.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import h5py
 import pytest
 
 import socialx as api
-from socialx.core.errors import FallbackWarning, SocialxError
+from socialx.core.errors import FallbackWarning, Message, SocialxError
 from socialx.core.progress import Note
 from socialx.files.store.layout import IMPUTED_ATTR, MISSING_ATTR, UNITS
 from socialx.scoring import protocol as protocols
@@ -26,7 +27,7 @@ from socialx.serving.server import Runs
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import KEYS, MUTABLE, RESUME
 from socialx.training import run_folder
-from tests.commands import cross, edited, small_run
+from tests.commands import Said, cross, edited, small_run
 
 FIELDS = [field.name for field in fields(ScoringProtocol) if field.name != "trained"]  # which a run folder lacks
 FIXED = [key for key in KEYS if key not in MUTABLE[RESUME]]
@@ -54,15 +55,6 @@ def other(value: Any) -> Any:
     return value
 
 
-TOLD = (
-    "the training had",
-    "along other roads",
-    "along straight lines",
-    "missing values",
-    "local times",
-    "other holidays",
-    "across a time gap",
-)
 EMPTY = {  # a value for a field that says nothing in the run
     "distances": "0" * 64,
     "commit": "0" * 12,
@@ -78,22 +70,23 @@ EMPTY = {  # a value for a field that says nothing in the run
 }
 
 
-def said(command: str, run: Path) -> str:
-    """What a command refuses or warns of; what it says of an untouched run does not count."""
-    lines: list[str] = []
+def said(command: str, run: Path) -> Said:
+    """What a command refuses, or tells of another protocol."""
+    messages: list[Message] = []
 
     def listen(event: object) -> None:
         if isinstance(event, Note):
-            lines.append(str(event))
+            messages.append(event.message)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             COMMANDS[command](run, progress=listen)
         except SocialxError as error:
-            return f"error: {error}"
-    lines += [str(each.message) for each in caught if issubclass(each.category, FallbackWarning)]
-    return "\n".join(line for line in lines if any(word in line for word in TOLD))
+            return Said.of(f"error: {error}", [error.code])
+    messages += [each.message.message for each in caught if issubclass(each.category, FallbackWarning)]
+    told = [message for message in messages if message.code.startswith("protocol.")]
+    return Said.of("\n".join(map(str, told)), (message.code for message in told))
 
 
 def content(run: Path) -> dict[str, Any]:
@@ -150,9 +143,8 @@ def test_a_setting_that_the_training_fixed(command: str, key: str, run: Path) ->
     value = other(before["settings"][key])
     value = "another" if value == before["settings"][key] else value
     (run / "protocol.json").write_text(json.dumps({**before, "settings": {**before["settings"], key: value}}))
-    found = said(command, run)
-    assert found.startswith("error: ")
-    assert f"{key} ({run}/settings.yaml): {run} was trained with" in found
+    assert (found := said(command, run)).code == "settings.edited"
+    assert f"error: {key} ({run}/settings.yaml): {run} " in found
 
 
 @pytest.mark.parametrize(
@@ -167,8 +159,8 @@ def test_the_sensors_and_their_order(command: str, change: str, run: Path) -> No
         "one less": [first, second, *rest[:-1]],
     }
     (run / "sensors.json").write_text(json.dumps(changed[change]))
-    problem = f"the list of {len(changed[change])} sensors differs from protocol.json."
-    assert f"{run}/sensors.json: {problem}" in said(command, run)
+    assert (found := said(command, run)).code == "run.sensors"
+    assert re.search(rf"{run}/sensors\.json: .* {len(changed[change])} sensors ", found)
 
 
 def unit(file: h5py.File) -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import socialx
-from socialx.core.errors import SocialxError
 from socialx.data.calendar import shifts
 from socialx.files.store.layout import read_text
 from socialx.files.store.store import open_store
@@ -22,6 +21,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.tasks.export import export_model
 from socialx.tasks.opened import open_forecasting
 from tests.commands import edited, refused, small_file, small_run, works
+from tests.data_files import refusal
 
 LA = "America/Los_Angeles"
 ASKS = "--local-zone ZONE"
@@ -89,19 +89,19 @@ def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
 
 def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
-    line = refused("predict", run, "--data", without)
-    assert "the times are of UTC, and" in line
-    assert f"socialx backfill {without} --local-zone {LA}" in line
+    assert (line := refused("predict", run, "--data", without)).code == "protocol.other-clock"
+    assert f"backfill {without} --local-zone {LA}" in line
     works("backfill", without, "--local-zone", LA)
     works("predict", run, "--data", without)
     paris = moved(wall, tmp_path / "paris.h5", "Europe/Paris")
-    assert "the times are of Europe/Paris" in refused("predict", run, "--data", paris)
-    assert "the times are of Europe/Paris" in refused("evaluate", run, "--data", paris)
+    for command in ("predict", "evaluate"):
+        assert (line := refused(command, run, "--data", paris)).code == "protocol.other-clock"
+        assert "Europe/Paris" in line
     copy = tmp_path / "copy"
     small = small_run(moved(wall, tmp_path / "own.h5", LA), copy, "--max-epochs", "2")
     with h5py.File(tmp_path / "own.h5", "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
-    assert "the times are of Europe/Paris" in refused("train", "--resume", small, "--max-epochs", "3")
+    assert refused("train", "--resume", small, "--max-epochs", "3").code == "protocol.other-clock"
 
 
 @pytest.mark.slow
@@ -180,19 +180,21 @@ def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, sprin
 
 def test_backfill_adds_the_zone_and_refuses_what_has_two_readings(wall: Path, tmp_path: Path) -> None:
     path = moved(wall, tmp_path / "utc.h5", None)
-    line = refused("backfill", path, "--timezone", LA)
-    assert f"in UTC, not in {LA}.\n  try: name the clock that people live by with --local-zone {LA}, or" in line
-    assert "local zone America/Los_Angeles" in works("backfill", path, "--local-zone", LA).stdout
+    assert (line := refused("backfill", path, "--timezone", LA)).code == "backfill.in-utc"
+    assert f"--local-zone {LA}" in line
+    assert f"local zone {LA}" in works("backfill", path, "--local-zone", LA).stdout
     assert zones(path) == ("UTC", LA)
     assert "nothing is missing" in works("backfill", path, "--local-zone", LA).stdout
-    assert f"the days are of {LA}, not of Europe/Paris" in refused("backfill", path, "--local-zone", "Europe/Paris")
-    assert "is an unknown zone" in refused("backfill", path, "--local-zone", "Europe/Pariss", code=2)
-    line = refused("backfill", wall, "--local-zone", "Europe/Paris")
-    assert f"the times are of {LA}, and a local zone needs times in UTC" in line
+    assert (line := refused("backfill", path, "--local-zone", "Europe/Paris")).code == "backfill.contradicts"
+    assert f"{LA}, not of Europe/Paris" in line
+    assert refused("backfill", path, "--local-zone", "Europe/Pariss", code=2).code == "option.zone"
+    assert (line := refused("backfill", wall, "--local-zone", "Europe/Paris")).code == "backfill.not-in-utc"
+    assert LA in line
     with edited(path, tmp_path / "unknown.h5") as file:
         file["metadata"].attrs["timezone"] = ""
         del file["metadata"].attrs["local_zone"]
-    assert "an unknown zone" in refused("backfill", tmp_path / "unknown.h5", "--local-zone", LA)
+    line = refused("backfill", tmp_path / "unknown.h5", "--local-zone", LA)
+    assert (line.code, "unknown zone" in line) == ("backfill.not-in-utc", True)
     works("backfill", tmp_path / "unknown.h5", "--timezone", "UTC", "--local-zone", LA)
     assert zones(tmp_path / "unknown.h5") == ("UTC", LA)
 
@@ -203,7 +205,8 @@ def test_a_zone_that_cannot_be_is_refused_where_days_count(
 ) -> None:
     with edited(utc, tmp_path / "odd.h5") as file:
         file["metadata"].attrs.update(timezone=timezone, local_zone=local_zone)
-    assert f"the local zone {local_zone!r}" in refused("predict", run, "--data", tmp_path / "odd.h5")
+    assert (error := refused("predict", run, "--data", tmp_path / "odd.h5")).code == "store.local-zone"
+    assert repr(local_zone) in error
     works("inspect", tmp_path / "odd.h5")
 
 
@@ -215,8 +218,7 @@ def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp
     told: list[Any] = []
     with_zone = socialx.predict(run, frame.tz_localize(LA), progress=told.append)
     in_utc = socialx.predict(run, frame.tz_localize(LA).tz_convert("UTC"))
-    with pytest.raises(SocialxError, match="the times have no zone"):
-        socialx.predict(run, frame)
+    assert refusal(lambda: socialx.predict(run, frame)).code == "frame.zone-missing"
     np.testing.assert_array_equal(with_zone.values, in_utc.values)
     assert not [each for each in told if "in UTC" in str(each)]
     csv = tmp_path / "table.csv"
@@ -263,8 +265,7 @@ def test_a_server_tells_the_zone_and_refuses_a_file_of_another(experiment: Any, 
     latest.read()
     with h5py.File(path, "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
-    with pytest.raises(SocialxError, match="local_zone Europe/Paris, not America/Los_Angeles"):
-        latest.read()
+    assert refusal(latest.read, "local_zone", f"Europe/Paris, not {LA}").code == "serve.other-file"
 
 
 def test_a_server_goes_on_where_an_hour_made_a_file_of_wall_times_one_in_utc(

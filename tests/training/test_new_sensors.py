@@ -103,9 +103,10 @@ def test_a_new_sensor_is_forecast_and_named(free: Path, data: Path, five: Path, 
     output = tmp_path / "next.csv"
     result = works("predict", free, "--data", five, "--interval", "0.8", "-o", output)
     (new,) = set(api.load_run(free).path and _ids(five)) - set(_ids(data))
-    assert f"1 of 5 sensors are new to {free}" in result.stderr
+    assert {"run.new-sensors", "run.intervals-of-all"} <= set(result.codes)
+    assert str(free) in result.stderr
     assert new in result.stderr
-    assert "1 of 5 sensors were not calibrated" in result.stderr
+    assert result.stderr.count("1 of 5") == 2
     forecast = api.predict(free, five)
     assert forecast.sensors == _ids(five)
     assert np.isfinite(forecast.values).all()
@@ -131,13 +132,15 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
     free: Path, trained: Path, five: Path, tmp_path: Path
 ) -> None:
     other = renamed(five, tmp_path / "other.h5")
-    assert "all 5 sensors are new to" in refused("predict", free, "--data", other)
-    assert "\n  try: name a file of the same 4 sensors with --data" in refused("evaluate", trained, "--data", five)
+    assert refused("predict", free, "--data", other).code == "run.all-new"
+    assert (line := refused("evaluate", trained, "--data", five)).code == "protocol.other-data"
+    assert "4 sensors with --data" in line
 
 
 def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, five: Path, tmp_path: Path) -> None:
     started = works("train", "--init-from", free, "--data", five, "--run-dir", tmp_path / "next", "--max-epochs", "1")
-    assert re.search(r"parameters taken, \d+ new ones of single sensors", started.stderr)
+    assert "train.from-weights" in started.codes
+    assert re.search(r" taken, \d+ new", started.stderr)
     run, known = open_run(tmp_path / "next"), RunFolder(free).read_weights().state
     now = run.read_weights().state
     assert run.sensors == _ids(five)
@@ -151,7 +154,7 @@ def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, fiv
             assert learnt or name.endswith("source")  # it was zero, and stays so where it is no sensor's neighbour
             before, after = known[name], table.index_select(axis, shared)
             assert (after - before).abs().max() < 0.1  # one epoch away from what it was, not drawn anew
-    assert "new to" not in works("predict", tmp_path / "next", "--data", five).stderr
+    assert "run.new-sensors" not in works("predict", tmp_path / "next", "--data", five).codes
 
 
 def _ids(file: Path) -> tuple[str, ...]:

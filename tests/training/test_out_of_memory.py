@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,14 +14,13 @@ import torch
 from torch import Tensor
 
 from socialx.core.batch import Batch, TrainingBatch
-from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
 from socialx.model.forecaster import Forecaster
 from socialx.settings.layers import load_settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.memory import RESUMING, SCORING, TRAINING, make_memory_error, when_memory_runs_out
 from socialx.training.learner import Learner
-from tests.commands import SMALL, refused, small_run, socialx, works
+from tests.commands import SMALL, refused, refuses, small_run, socialx, works
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def full_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forecaster, "forward", scored)
 
 
-FOUND = "error: cpu: the device is out of memory with batches of 256 windows x 4 sensors.\n  try: add "
+CODE, FOUND = "device.memory-in-batch", " 256 windows x 4 sensors.\n  try: add "
 HALVED = ["--batch-size", "128", "--accumulate-grad-batches", "2"]
 STEP = f"{FOUND}{' '.join(HALVED)}, or --activation-checkpointing"
 
@@ -55,14 +55,15 @@ def test_training_names_settings_and_the_halved_batch_trains(data: Path, tmp_pat
     command = ["train", "--data", data, "--max-epochs", "1", *SMALL, "--batch-size", "256"]
     result = socialx(*command, "--run-dir", tmp_path / "asked")
     assert result.exit_code == 1
-    assert (result.stderr.count("memory"), result.stderr.endswith(f"\n{STEP}\n")) == (1, True), result.stderr
+    assert (result.codes.count(CODE), result.stderr.endswith(f"{STEP}\n")) == (1, True), result.stderr
     works(*command, *HALVED, "--run-dir", tmp_path / "halved")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("full_card")
 def test_a_profile_says_the_same(data: Path) -> None:
-    assert refused("profile", "--data", data, "--steps", "2", *SMALL, "--batch-size", "256") == f"{STEP}\n"
+    assert (error := refused("profile", "--data", data, "--steps", "2", *SMALL, "--batch-size", "256")).code == CODE
+    assert error.endswith(f"{STEP}\n")
 
 
 def test_scoring_and_going_on_name_what_they_may_change(
@@ -71,9 +72,10 @@ def test_scoring_and_going_on_name_what_they_may_change(
     run = small_run(data, tmp_path / "run", "--batch-size", "256")
     request.getfixturevalue("full_card")
     resumed = socialx("train", "--resume", run, "--max-epochs", "2")
-    assert resumed.stderr.endswith(f"\n{FOUND}--activation-checkpointing\n")
+    assert resumed.stderr.endswith(f"{FOUND}--activation-checkpointing\n")
     for command in (["evaluate", run, "--split", "train"], ["explain", run, "--split", "train"]):
-        assert refused(*command) == f"{FOUND}--batch-size 128\n"
+        assert (error := refused(*command)).code == CODE
+        assert error.endswith(f"{FOUND}--batch-size 128\n")
         works(*command, "--batch-size", "128")
     span = ["--start", "2012-05-03 01:00", "--end", "2012-05-04", "--every", "5min"]
     predicted = socialx("predict", run, *span, "--output", tmp_path / "forecast.csv")
@@ -89,27 +91,28 @@ def experiment(data: Path, **sections: dict[str, Any]) -> Experiment:
 @pytest.mark.parametrize(
     ("sections", "remedies", "helps"),
     [
-        ({"model": {"encoder_batch": 50}}, SCORING, "add model={'encoder_batch': 25}, or loader={'batch_size': 8}"),
-        ({"model": {"activation_checkpointing": True}}, RESUMING, "add model={'encoder_batch': 32}"),
+        ({"model": {"encoder_batch": 50}}, SCORING, ["model={'encoder_batch': 25}", "loader={'batch_size': 8}"]),
+        ({"model": {"activation_checkpointing": True}}, RESUMING, ["model={'encoder_batch': 32}"]),
         (
             {"loader": {"batch_size": 10}, "trainer": {"accumulate_grad_batches": 3}, "model": {"kind": "linear"}},
             TRAINING,
-            "add loader={'batch_size': 5} trainer={'accumulate_grad_batches': 6}",
+            ["loader={'batch_size': 5}", "trainer={'accumulate_grad_batches': 6}"],
         ),
         (
             {"loader": {"batch_size": 1}, "model": {"encoder_batch": 1, "activation_checkpointing": True}},
             TRAINING,
-            "use a smaller model.width, or fewer model.blocks",
+            ["model.width", "model.blocks"],
         ),
     ],
 )
 def test_what_is_used_up_or_not_of_this_model_is_not_named(
-    sections: dict[str, Any], remedies: tuple[str, ...], helps: str, data: Path
+    sections: dict[str, Any], remedies: tuple[str, ...], helps: list[str], data: Path
 ) -> None:
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
     error = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size)
-    assert str(error).startswith("cuda:0: the device is out of memory with batches of ")
-    assert str(error).endswith(f" windows x 4 sensors.\n  try: {helps}")
+    (message,) = error.messages
+    assert (message.code, message.where, " 4 sensors" in message.problem) == (CODE, "cuda:0", True)
+    assert re.findall(r"\w+=\{.*?\}|model\.\w+", message.remedy) == helps
 
 
 def test_what_the_failed_step_held_is_given_up_and_other_errors_stay(data: Path) -> None:
@@ -123,8 +126,9 @@ def test_what_the_failed_step_held_is_given_up_and_other_errors_stay(data: Path)
 
     for message in ("CUDA out of memory", "[enforce fail] DefaultCPUAllocator: can't allocate memory"):
         kind = torch.OutOfMemoryError if "CUDA" in message else RuntimeError
-        with pytest.raises(SocialxError, match="cpu: the device is out of memory"), when_memory_runs_out(built):
+        with refuses(CODE) as caught, when_memory_runs_out(built):
             work(kind(message))
+        assert "cpu: " in str(caught.value)
         assert not left
     with pytest.raises(RuntimeError, match="shape"), when_memory_runs_out(built):
         work(RuntimeError("shape '[2]' is invalid"))

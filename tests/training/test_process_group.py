@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from socialx.training import launch
 from socialx.training.learner import Learner
 from socialx.training.loop import TrainState
 from socialx.training.process_group import SINGLE, ProcessGroup, RemoteRankError, group_from_env
-from tests.commands import ROOT, SMALL, small_file, small_run
+from tests.commands import ROOT, SMALL, refuses, small_file, small_run
 from tests.networks import CPU, example, forecaster, network, trainer
 
 ENVIRONMENT = {
@@ -151,7 +152,7 @@ def test_processes_take_the_steps_of_one(devices: int, one: Path, data: Path, tm
     said = trained(sys.executable, *words(data, tmp_path / "many", *EQUAL, *small))
     assert torch.load(one / "last.pt", weights_only=True)["learner"]["steps"] == 20
     assert furthest(one, tmp_path / "many") < 1e-5
-    assert f"{32 // devices} windows x {devices} processes = 32 windows, and the learning rate stays" in said
+    assert f"{32 // devices} windows x {devices} processes = 32 " in said
     assert said.count("epoch   1/5") == 1
     assert (one / "intervals.safetensors").exists()
     assert (tmp_path / "many/intervals.safetensors").exists()
@@ -167,7 +168,7 @@ def test_a_killed_process_ends_the_job_and_the_run_goes_on(rank: int, whole: Pat
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert code == 1
     assert len(errors) == 1, said
-    assert f"process {rank} of 2 was ended by SIGKILL" in errors[0]
+    assert re.search(f"process {rank} of 2 .* SIGKILL", errors[0])
     assert "Traceback" not in said
     trained(sys.executable, "-m", "socialx", "train", "--resume", run, "--devices", "2")
     assert furthest(whole, run) == 0
@@ -180,8 +181,9 @@ def test_only_a_training_that_was_killed_goes_on(command: str, goes_on: bool, mo
 
     monkeypatch.setattr(launch, "elastic_launch", lambda *_: killed)
     monkeypatch.setattr(ChildFailedError, "format_msg", lambda _: "")
-    with pytest.raises(SocialxError, match="process 1 of 2 was ended by SIGKILL") as caught:
+    with refuses("train.killed") as caught:
         launch.launch(2, [command])
+    assert re.search("process 1 of 2 .* SIGKILL", str(caught.value))
     assert ("--resume" in str(caught.value) or "resume=" in str(caught.value)) == goes_on
 
 
@@ -208,10 +210,10 @@ def test_an_interrupted_job_goes_on(data: Path, tmp_path: Path) -> None:
     code, _, said = finished(job)
     assert code == 130, said
     assert "Traceback" not in said
-    assert f"training was interrupted.\n  try: resume with socialx train --resume {run} --devices 2\n" in said
+    assert f"train --resume {run} --devices 2\n" in said
     code, _, said = finished(start(sys.executable, "-m", "socialx", "train", "--resume", run))
     assert code == 1
-    assert "the run was trained by 2 processes, and now there are 1" in said
+    assert "by 2 processes, " in said
 
 
 @pytest.mark.slow
@@ -310,7 +312,7 @@ def test_alone_nothing_is_exchanged() -> None:
     assert not SINGLE.any_rank(False)
     assert SINGLE.broadcast_object([3, "runs/a b\u00e9"]) == [3, "runs/a b\u00e9"]
     with pytest.raises(SocialxError, match="wrong"), SINGLE.all_or_none():
-        raise SocialxError("here", "wrong")
+        raise SocialxError("test.said", "here", "wrong")
 
 
 def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,12 +331,12 @@ def test_who_this_process_is_stands_in_the_environment(monkeypatch: pytest.Monke
 def test_the_command_that_goes_on_has_as_many_processes() -> None:
     run = Path("runs/a")
     assert python(SINGLE.resume_command(run)) == "socialx.train(resume='runs/a')"
-    assert python(ProcessGroup(0, 4).resume_command(run)) == "socialx.train(resume='runs/a', devices=4)"
-    assert python(ProcessGroup(0, 4, machines=2).resume_command(run)) == "socialx.train(resume='runs/a')"
+    assert ProcessGroup(0, 4).resume_command(run).options == {"resume": run, "devices": 4}
+    assert ProcessGroup(0, 4, machines=2).resume_command(run).options == {"resume": run}
 
 
 def test_what_all_have_found_is_said_by_the_first() -> None:
-    error = SocialxError("training", "the loss is not finite")
+    error = SocialxError("test.said", "training", "the loss is not finite")
     with pytest.raises(SocialxError, match="not finite"):
         SINGLE.fail(error)
     with pytest.raises(RemoteRankError) as caught:
@@ -343,19 +345,17 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "found"),
+    ("state", "code", "says"),
     [
-        (TrainState(batch=9, ranks=2), "the run stopped at batch 9 of 8, and so had other batches"),
-        (
-            TrainState(batch=3, ranks=4),
-            "the run was trained by 4 processes, and now there are 2.\n  try: start 4 processes",
-        ),
-        (TrainState(epoch=2, best_epoch=1), "the run was trained by 1 processes, and now there are 2"),
+        (TrainState(batch=9, ranks=2), "resume.other-batches", "batch 9 of 8"),
+        (TrainState(batch=3, ranks=4), "resume.other-processes", "start 4 processes"),
+        (TrainState(epoch=2, best_epoch=1), "resume.other-processes", "by 1 processes"),
     ],
 )
-def test_the_rest_of_an_epoch_needs_the_same_batches(progress: TrainState, found: str, tmp_path: Path) -> None:
-    with pytest.raises(SocialxError, match=found):
-        progress.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+def test_the_rest_of_an_epoch_needs_the_same_batches(state: TrainState, code: str, says: str, tmp_path: Path) -> None:
+    with refuses(code) as caught:
+        state.refuse_other_batches(tmp_path / "last.pt", 8, 2)
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])

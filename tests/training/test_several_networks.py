@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -105,16 +106,14 @@ def test_a_resumed_training_goes_on_with_the_same_batches(data: Path, other: Pat
 
 
 def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_path: Path) -> None:
-    def error(*flags: str | Path, code: int = 1) -> str:
-        return refused("train", "--data", data, "--run-dir", tmp_path / "run", *flags, code=code)
-
+    error = partial(refused, "train", "--data", data, "--run-dir", tmp_path / "run")
     assert "--zero-shot" in error("--extra-data", other, code=2)
-    assert "each network once" in error("--zero-shot", "--extra-data", data)
-    assert "each network once" in error("--zero-shot", "--extra-data", f"{other},{other}")
+    assert error("--zero-shot", "--extra-data", data).code == "train.sensors-twice"
+    assert error("--zero-shot", "--extra-data", f"{other},{other}").code == "train.sensors-twice"
     (tmp_path / "shared").mkdir()
     shared = small_file(tmp_path / "shared", 2 * DAY, 7)
-    assert "5 sensors of" in error("--zero-shot", "--extra-data", shared)
-    assert "no such file" in error("--zero-shot", "--extra-data", tmp_path / "gone.h5")
+    assert "5 sensors" in error("--zero-shot", "--extra-data", shared)
+    assert error("--zero-shot", "--extra-data", tmp_path / "gone.h5").code == "file.missing"
 
 
 def test_a_network_in_another_unit_is_learnt_from_in_the_unit_of_the_first(

@@ -66,7 +66,6 @@ WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # between two medians; a mile has 1.6 km
 NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
-ANEW = f"convert all rows into a new file: {WHOLE}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,7 +227,7 @@ def _open_base(path: Path, request: ConvertOptions) -> _Base:
 def _in_utc(base: _Base) -> _Base:
     """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
     store, zone = base.store, base.store.timezone
-    seconds, _ = in_utc(store.seconds, str(zone), store.path, ANEW)
+    seconds, _ = in_utc(store.seconds, str(zone), store.path, _anew())
     note(
         Message(
             "append.hour-twice",
@@ -252,7 +251,7 @@ def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> Se
         return NO_SENSORS
     if base.lanes is not None:
         raise SocialxError(
-            "append.lanes", path, "the sensors are made of lanes, and such a file takes no new ones", ANEW
+            "append.lanes", path, "the sensors are made of lanes, and such a file takes no new ones", _anew()
         )
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
@@ -298,7 +297,7 @@ def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _Ne
     units = contents.units
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError(where, problem, ANEW)
+        raise SocialxError("append.other-quantity", where, problem, _anew())
     for other in base.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
@@ -334,7 +333,7 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
             read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
             note(Message("append.zone-assumed", where, read, otherwise))
-        return in_utc(times, str(given or store.local_zone), where, ANEW)[0], "UTC"
+        return in_utc(times, str(given or store.local_zone), where, _anew())[0], "UTC"
     if given not in (None, store.timezone):
         raise SettingsError(
             "append.zone-given", store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}"
@@ -352,7 +351,7 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
         twice = twice or bool(wall[0] > last and after < before)
     if not twice:
         return wall, store.timezone
-    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, ANEW)[0], "UTC"
+    return times if contents.timezone == "UTC" else in_utc(wall, str(store.timezone), where, _anew())[0], "UTC"
 
 
 def _columns(base: _Base, where: str, contents: Contents) -> np.ndarray:
@@ -375,7 +374,7 @@ def _columns(base: _Base, where: str, contents: Contents) -> np.ndarray:
         if sensor_lanes != lanes[column]:
             file_lanes = f"that of {path} is made of lanes {lanes[column]}"
             problem = f"sensor {vdid} has {f'lanes {sensor_lanes}' if sensor_lanes else 'no lanes'}, and {file_lanes}"
-            raise SocialxError(where, problem, f"write the same lanes, or {ANEW}")
+            raise SocialxError("append.other-lanes", where, problem, f"write the same lanes, or {_anew()}")
     return columns
 
 
@@ -394,7 +393,7 @@ def _compare(base: _Base, table: _NewRows, fill_gaps: bool) -> _Change:
         problem = f"{before} before the end of {store.path}, which lacks the time"
         times = list(map(store.clock.text, early[lost].tolist()))
         raise SocialxError(
-            "append.other-readings", table.path, f"{problem} ({sample(times)})", f"remove them, or {ANEW}"
+            "append.other-readings", table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}"
         )
     old, new = base.readings(rows), table.values[:n_old]
     read, given = base.are_readings(old), base.are_readings(new)
@@ -567,3 +566,7 @@ def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
     if not len(change.seconds):
         return same
     return same and np.array_equal(new[TIMESTAMPS][base.rows :].astype("S19"), as_timestamps(change.seconds))
+
+
+def _anew() -> str:
+    return f"convert all rows into a new file: {WHOLE}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from socialx.core.errors import Argument, Message, SettingsError, SocialxError, in_short, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, in_short, sample
 from socialx.files.sources.contents import Contents, Format, check_memory, read_blocks, start_seconds
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.head import ZIP, FileHead, first_bytes
@@ -123,7 +123,7 @@ def _read(request: ConvertOptions) -> Contents:
     array = open_array(request.data)
     channels = _channels(request, array.shape[2] if array.ndim == 3 else 1)
     if request.first_time is None or request.step_s is None:
-        add = f"add {Argument('first_time', 'YYYY-MM-DD HH:MM:SS')} {Argument('freq', '5min')}"
+        add = f"add {Command('', first_time='YYYY-MM-DD HH:MM:SS', freq='5min')}"
         raise SocialxError("arrays.no-dates", request.data, "the rows have no dates", add)
     seconds = start_seconds(request) + request.step_s * np.arange(len(array), dtype=np.int64)
     taken = ", ".join(f"{number} is {name}" for name, number in channels.items())

@@ -139,7 +139,12 @@ class Completion:
             )
         if self.variant.rewrite and not given.rewrite:
             problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
-            return Message(self.path, problem, Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv))
+            return Message(
+                "backfill.needs-rewrite",
+                self.path,
+                problem,
+                Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv),
+            )
         return None
 
 

@@ -22,7 +22,7 @@ MOST_BYTES = 4 << 30  # far above any published file: a server that sends withou
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before the second, third, ... try
 MAY_PASS = (408, 425, 429, 500, 502, 503, 504)  # temporary server errors
 IMPOSTORS = {b"<!doctype": "a web page", b"<html": "a web page", b"version https://git-lfs": "a Git-LFS pointer"}
-MIRROR = f"try another server with {Argument('mirror')}"
+MIRROR = Argument("mirror")
 
 
 def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str]]:
@@ -74,7 +74,7 @@ def fetch(
                     "download.other-content",
                     url,
                     f"the server sends {next(impostors, 'another file')} ({fault})",
-                    MIRROR,
+                    f"try another server with {MIRROR}",
                 )
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(
@@ -107,7 +107,7 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
             with work("waiting to try again", None, "B"):
                 note(Message("download.again", url, f"{state}: trying again in {wait_s:g} s"))
                 time.sleep(wait_s)
-    raise SocialxError("download.lost", url, state, f"run the same command again, or {MIRROR}")
+    raise SocialxError("download.lost", url, state, f"run the same command again, or try another server with {MIRROR}")
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
@@ -123,13 +123,20 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
         reached = again or isinstance(cause, ConnectionResetError)
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
-        raise SocialxError(url, answer, f"check the connection and the address, or {MIRROR}") from None
+        raise SocialxError(
+            "download.no-answer",
+            url,
+            answer,
+            f"check the connection and the address, or try another server with {MIRROR}",
+        ) from None
     with response:
         if response.status_code != 200:
             answer = f"the server answered HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
-            raise SocialxError(url, answer, f"check the address, or {MIRROR}")
+            raise SocialxError(
+                "download.status", url, answer, f"check the address, or try another server with {MIRROR}"
+            )
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         with path.open("wb") as file, work(f"download {url.rpartition('/')[2]}", total, "B") as bar:
@@ -139,7 +146,10 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
                         raise SocialxError(
-                            "download.too-large", url, f"the server sends more than {MOST_BYTES:,} bytes", MIRROR
+                            "download.too-large",
+                            url,
+                            f"the server sends more than {MOST_BYTES:,} bytes",
+                            f"try another server with {MIRROR}",
                         )
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None

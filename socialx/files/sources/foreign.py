@@ -29,7 +29,7 @@ KINDS = {
     b"Rar!": ("a file packed by RAR", "unpack it with unrar x {}"),
     b"%PDF": ("a PDF", "save its table as CSV, or ask for the data that it was made from"),
     b"ARROW1": ("a Feather file", f"read it with pandas.read_feather, {CSV}"),
-    b"SQLite format 3": ("a database of SQLite", f"name sqlite:///{{}} and {Argument('query', 'SELECT ...')}"),
+    b"SQLite format 3": ("a database of SQLite", "name sqlite:///{} and {query}"),
     rb"(?:\xef\xbb\xbf)?\s*<": (
         "XML, or a page of the web in place of the data",
         f"read it with pandas.read_xml, {CSV}",
@@ -76,7 +76,12 @@ def refuse_bytes(head: FileHead) -> None:
     path, name = head.path, shlex.quote(str(head.path))
     for begin, (kind, remedy) in KINDS.items():
         if re.match(begin, head.first):
-            raise SocialxError("foreign.kind", path, f"this is {kind}", remedy.replace("{}", name))
+            raise SocialxError(
+                "foreign.kind",
+                path,
+                f"this is {kind}",
+                remedy.replace("{}", name).replace("{query}", str(Argument("query", "SELECT ..."))),
+            )
     for member in member_paths(path)[:1] if head.kind == "zip" else ():
         refuse_bytes(read_head(member))
     with suppress(*UNREADABLE, tarfile.TarError), open_io(path) as file:

@@ -305,11 +305,11 @@ def _readings(
         missing = request.missing[0] if request.missing else None
     elif missing is None:
         zero = f"{contents.feature} 0 is treated as an observation ({Argument('missing', 0)} if 0 means missing)"
-        notes.append(Message("", zero))
+        notes.append(Message("convert.zero-reading", "", zero))
     elif dataset is None:
         kept = f"{Argument('missing', 'none')} to keep {'zeros' if missing == 0 else 'it'}"
         zero = f"{contents.feature} {missing:g} is treated as missing ({kept})"
-        notes.append(Message("", zero))
+        notes.append(Message("convert.code-missing", "", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
     readings = Readings(
         dataset_name=name,

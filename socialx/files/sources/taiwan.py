@@ -108,7 +108,10 @@ def _read(request: ConvertOptions) -> Contents:
         described = replace(described, round_s=step)
     contents = table.read([frame], described)
     refuse_twice(contents, request)
-    told = [Message(request.data, n.problem, n.remedy, n.sample) for n in contents.notes if isinstance(n, Message)]
+    told = [
+        Message(n.code, request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n
+        for n in contents.notes
+    ]
     return replace(contents, locations=places or None, timezone=ZONE, table="", notes=(*told, *notes))
 
 

@@ -150,7 +150,7 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
         if not same and (not ids or key in wanted()):
             two = f"({first.latitude}, {first.longitude}) and ({location.latitude}, {location.longitude})"
             problem = f"{line} gives sensor {location.sensor_id} two positions {two}"
-            raise SocialxError(path, problem, "remove one, perhaps of another city")
+            raise SocialxError("positions.two", path, problem, "remove one, perhaps of another city")
     if not locations:
         raise SocialxError("positions.no-sensors", path, "the file has no sensors", ADVICE)
     if notes is not None:
@@ -355,14 +355,14 @@ def _id_columns(
                 return best[0], matches[best[0]][0]
             listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
             problem = f"{listed} hold about as many sensors of the data"
-            raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+            raise SocialxError("positions.id-columns", path, problem, f"rename the column of the ids to {IDS[0]}")
     ranks = {column: _id_rank(names[column]) for column in free}
     least = min(ranks.values(), default=UNNAMED)
     best = [(column,) for column in free if ranks[column] == least < UNNAMED]
     if len(best) != 1:
         listed = sample([names[column] for column in free], 8) or "no column"
         problem = f"{listed} {'hold no sensor of the data' if wanted else 'may be the ids'}"
-        raise SocialxError(path, problem, f"rename the column of the ids to {IDS[0]}")
+        raise SocialxError("positions.id-column-unclear", path, problem, f"rename the column of the ids to {IDS[0]}")
     first = best[0][0]
     if not wanted and len(rows) > TIMES * len({row[first] for row in rows}):
         problem = f"the same {names[first]} stands in many rows, as in a table of readings"

@@ -50,7 +50,6 @@ MANY, FEW = 100, 30  # columns that may name sensors; texts of a kind of rows
 STRAY, LONELY = 0.01, 0.5  # shares of rows with several readings: of a clock change at most; of a table of many sensors
 SLOWEST, FASTEST, VARIED = 15, 200, 0.5  # of speeds: medians, readings, and the deviation by the mean
 STEPS = (60, 120, 180, 300, 600, 900, 1200, 1800, 3600)  # seconds between rows
-BY_TABLE = f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry_run', True)} prints one"
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def _decide(table: SampledTable) -> TableSpec | None:
         table.ask("no rows of times and numbers follow the header", remedy="name a table")
         return None
     if request.frame is None and _is_row(table) and (MOMENT.fullmatch(first.names[0]) or not request.first_time):
-        helps = f"write names above it, such as time,sensor,speed, or give names {BY_TABLE}"
+        helps = f"write names above it, such as time,sensor,speed, or give names {_by_table()}"
         table.ask(f"the first line names no columns ({listed(first.names, 4)})", remedy=helps)
         return None
     hollow = [name for name, cells in table.columns.items() if not any(cells)]
@@ -287,7 +286,7 @@ def _layout(table: SampledTable, times: TimeColumns) -> tuple[Sequence[str], Seq
     sensors = request.sensor_column or tuple(joined[:1])
     totals = [text for name in joined[:1] for text in table.texts(name) if words.TOTAL.fullmatch(text)]
     if totals and request.without_positions:
-        helps = f"leave them out: never: {{{joined[0]}: {totals[0]}}} {BY_TABLE}"
+        helps = f"leave them out: never: {{{joined[0]}: {totals[0]}}} {_by_table()}"
         table.ask(f"column {joined[0]!r} names totals beside sensors ({listed(totals)})", remedy=helps)
     if len(joined) > 1 and table.values(*joined) > table.values(joined[0]):
         table.ask(f"ids are in {listed(joined)}", {"sensor_column": sensors}, either("sensor_column", joined))
@@ -415,9 +414,8 @@ def _guess_sensors(table: SampledTable, times: TimeColumns, templates: Sequence[
         if 2 * table.values(*group) <= rows and table.clashes((*times.columns, *group), reads) <= STRAY:
             sure = group[0] in named and all(name in named or words.PART.fullmatch(name) for name in group)
             problem = f"rows of one time differ in {_differences(table, group)}"
-            helps = (
-                f"{arguments({'sensor_column': group})} if that names sensors; else keep one kind with only, {BY_TABLE}"
-            )
+            helps = f"{arguments({'sensor_column': group})} if that names sensors; else keep one kind with only, "
+            helps += _by_table()
             table.ask(problem, {"sensor_column": group} if sure else {}, helps)
             return group
     helps = f"name the columns of sensors: {Argument('sensor_column', 'NAME')}"
@@ -521,7 +519,7 @@ def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
             flows = [name for name in table.numbers if words.quantity(bare_words(name)) == "flow"]
             return replace(spec, lane=group, weights=flows[0] if len(flows) == 1 and [*spec.values] == [SPEED] else "")
         both = {"sensor_column": (*spec.sensor, *group)}
-        helps = f"keep one kind of rows with only, {BY_TABLE}, or {arguments(both)} if these name sensors"
+        helps = f"keep one kind of rows with only, {_by_table()}, or {arguments(both)} if these name sensors"
         parts = spec.sensor and all(map(words.PART.fullmatch, group))
         table.ask(f"rows of one time and sensor differ in {_differences(table, group)}", both if parts else {}, helps)
         return spec
@@ -529,3 +527,7 @@ def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
         helps = f"name the columns of sensors: {Argument('sensor_column', 'NAME')}"
         table.ask("rows of one time and sensor have several readings", remedy=helps)
     return spec
+
+
+def _by_table() -> str:
+    return f"in a description for {Argument('table', 'SPEC')}, as {Argument('dry_run', True)} prints one"

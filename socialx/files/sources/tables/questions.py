@@ -34,7 +34,11 @@ def typed(name: str, value: Any) -> list[Any]:
 
 def arguments(added: Mapping[str, Any]) -> str:
     """Return options as arguments in the current task."""
-    return " ".join(str(Argument(name, one)) for name, value in added.items() for one in typed(name, value))
+    return str(Command("", **{name: _one(typed(name, value)) for name, value in added.items()}))
+
+
+def _one(parts: list[Any]) -> Any:
+    return parts if len(parts) > 1 else parts[0]
 
 
 def either(name: str, choices: Iterable[str]) -> str:
@@ -49,5 +53,5 @@ def command(request: ConvertOptions, added: Mapping[str, Any]) -> str:
     given = {name: added.get(name, getattr(request, name)) for name in options()}
     said = {name: typed(name, value) for name, value in given.items() if value not in (None, False, ())}
     said |= {"missing": ["none"]} if request.missing == () else {}
-    by_flag = {options()[name].name or name: parts if len(parts) > 1 else parts[0] for name, parts in said.items()}
+    by_flag = {options()[name].name or name: _one(parts) for name, parts in said.items()}
     return str(Command("convert", "auto", request.data, *request.more, **by_flag, output="OUT.h5"))

@@ -234,7 +234,7 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
         return TableSpec(**{name: _checked(where, kinds[name], value) for name, value in tree.items()})
     except SettingsError as error:
         message = error.messages[0]
-        raise SettingsError(message.where or where, message.problem, message.remedy) from None
+        raise SettingsError(message.code, message.where or where, message.problem, message.remedy) from None
 
 
 def _checked(where: object, one: Field[Any], value: Any) -> Any:

@@ -538,14 +538,14 @@ def _two_readings(
     problem = f"{sensor} has two readings at {as_text(conflict.second)} ({pair})"
     rows = _rows_at(conflict, keys, sources, spec)
     if len(rows) < 2:
-        return SocialxError(where, problem, "remove one of them")
+        return SocialxError("table.two-readings", where, problem, "remove one of them")
     (one, cells), (other, others) = rows
     differ = [name for name in cells if name not in spec.time and cells[name] != others.get(name, "")]
     # A column of kinds has short texts or small numbers, other readings have larger ones and fractions.
     best = min(differ, key=lambda name: ("." in cells[name] + others.get(name, ""), len(cells[name]) > 3), default=None)
     problem += f" in {one} and {other}"
     if best is None:
-        return SocialxError(where, problem, "remove one of them")
+        return SocialxError("table.two-readings-columns", where, problem, "remove one of them")
     problem += f", which differ in {best[:40]!a} ({cells[best][:20]!a}, {others.get(best, '')[:20]!a})"
     kept = f"only: {{{best!r}: {cells[best]!r}}} in a description of the table"
     named = f"name it as a part of the sensor with {Argument('sensor_column', best)}"
