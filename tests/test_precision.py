@@ -89,7 +89,7 @@ def test_without_code_for_the_card_auto_is_the_cpu_with_a_note(card: None) -> No
     assert re.match("cuda:0: .* Card 7, capability ", said.sentence())
     assert said.advice() == "socialx.doctor()"
     for asked in ("cuda", "cuda:0"):
-        with refuses("device.unusable", SettingsError) as caught:
+        with refuses("device.unfit", SettingsError) as caught:
             resolve_device(asked)
         assert "Card 7" in str(caught.value)
 

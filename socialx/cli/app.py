@@ -129,9 +129,7 @@ def main() -> None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
         print_error(
-            Message(
-                "cli.output-full", "", f"standard output cannot be written ({error.strerror})", "check the free space"
-            )
+            Message("cli.full", "", f"standard output cannot be written ({error.strerror})", "check the free space")
         )
         sys.exit(1)
 

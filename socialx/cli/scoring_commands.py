@@ -49,10 +49,7 @@ def evaluate(
     bounds = [] if fail_above is None else parse_limits(fail_above)
     if bounds and not runs:
         raise SettingsError(
-            "evaluate.limit-without-run",
-            "",
-            f"{Argument('fail_above')} needs at least one run to check",
-            "name a run folder",
+            "score.no-run", "", f"{Argument('fail_above')} needs at least one run to check", "name a run folder"
         )
     check_outputs((save_scores, SCORES), (save_forecasts, SCORED), others=runs, overwrite=overwrite)
     evaluation = socialx.evaluate(

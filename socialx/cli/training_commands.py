@@ -77,9 +77,7 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         return
     score = str(Command("evaluate", run.path, baselines=True))
     if run.interrupted:
-        again = Message(
-            "train.interrupted", "", "training was interrupted", f"resume with {group.resume_command(run.path)}"
-        )
+        again = Message("train.halted", "", "training was interrupted", f"resume with {group.resume_command(run.path)}")
         typer.echo(again.text(), err=True)
         typer.echo(score)
         raise typer.Exit(130)

@@ -156,7 +156,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
                     temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError, WriteError) as error:  # torch and h5py report a full disk as either
         raise SocialxError(
-            "output.unwritable", path, f"the file cannot be written ({_cause(error)})", "check the folder and its space"
+            "output.failed", path, f"the file cannot be written ({_cause(error)})", "check the folder and its space"
         ) from error
 
 
@@ -214,9 +214,7 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
         return
     except OSError as error:
         remedy = "check the folder, or choose another name"
-        raise SocialxError(
-            "output.unwritable", path, f"the file cannot be written ({error.strerror})", remedy
-        ) from None
+        raise SocialxError("output.failed", path, f"the file cannot be written ({error.strerror})", remedy) from None
     if path.is_dir():
         raise SocialxError("output.folder", path, "the output is a folder, not a file", "name a file in the folder")
     if path.exists():
@@ -224,9 +222,7 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
     if path.exists() and any(Path(name).exists() and path.samefile(name) for name in inputs):
         raise SocialxError("output.input", path, "the output is an input of this command", "choose another output")
     if overwrite and path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError(
-            "output.read-only", path, "the file is read-only", "make it writable, or choose another output"
-        )
+        raise SocialxError("output.locked", path, "the file is read-only", "make it writable, or choose another output")
     if path.exists() and not overwrite:
         raise SocialxError(
             "output.exists", path, "the file exists already", f"add {Argument('overwrite', True)} to replace it"

@@ -92,7 +92,5 @@ def check_outputs(
             kind.check_name(path)
             kind.check_older(path, overwrite)
         if (target := paths.realpath(path)) in seen:
-            raise SettingsError(
-                "output.twice", path, "two outputs share this name", "give each output a name of its own"
-            )
+            raise SettingsError("output.two", path, "two outputs share this name", "give each output a name of its own")
         seen.add(target)

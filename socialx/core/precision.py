@@ -81,9 +81,7 @@ def resolve_device(name: str) -> torch.device:
             )
         if reason := gpu_problem(device):
             if not auto:
-                raise SettingsError(
-                    "device.unusable", f"trainer.device {name}", reason, Argument("trainer.device", "cpu")
-                )
+                raise SettingsError("device.unfit", f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))
             note(Message("device.cpu-instead", device, f"{reason}, so the CPU is used", Command("doctor")))
             return torch.device("cpu")
     return device

@@ -46,9 +46,7 @@ def refuse_unreadable(path: Path, problem: str, remedy: Remedy) -> Iterator[None
     try:
         yield
     except UNREADABLE as error:
-        raise SocialxError(
-            "tensors.unreadable", path, f"{problem} ({' '.join(str(error).split())[:120]})", remedy
-        ) from None
+        raise SocialxError("tensors.torn", path, f"{problem} ({' '.join(str(error).split())[:120]})", remedy) from None
 
 
 def _seal(tensors: Mapping[str, Tensor], described: Mapping[str, str]) -> str:

@@ -318,9 +318,7 @@ class WorkerLoader(Loader):
                 yield example
         except RuntimeError as error:  # torch reports a dead or silent worker
             remedy = f"lower {Argument('loader.num_workers')}, or use {Argument('loader.mode', 'sharded')}"
-            raise SocialxError(
-                "loader.workers", "", f"loading with workers failed ({in_short(error)})", remedy
-            ) from None
+            raise SocialxError("loader.fails", "", f"loading with workers failed ({in_short(error)})", remedy) from None
 
 
 def shard_bytes(settings: LoaderSettings, device: torch.device) -> int:

@@ -167,7 +167,7 @@ def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
     located = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
     if not located.any():
         raise SocialxError(
-            "positions.none", path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv")
+            "places.none", path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv")
         )
     return {
         sensors.ids[index]: (float(sensors.longitude[index]), float(sensors.latitude[index]))

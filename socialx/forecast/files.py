@@ -120,7 +120,7 @@ def read_forecasts(path: Path, about: Scored) -> np.ndarray:
         remedy = f"choose windows that reach so far: {Argument('data.horizon', longer)}" if fits else "write minutes"
         lead = ", ".join(f"{minute:g}" for minute in odd[:3])
         raise SocialxError(
-            "forecasts.lead", path, f"a lead time of {lead} min is outside the window, which has {whole}", remedy
+            "given.lead", path, f"a lead time of {lead} min is outside the window, which has {whole}", remedy
         )
     shape = len(windows), about.horizon, len(about.sensors), len(about.targets)
     made = np.full((shape[0] + 1, *shape[1:]), np.nan, np.float32)  # the last one: of windows that are not asked for
@@ -128,7 +128,7 @@ def read_forecasts(path: Path, about: Scored) -> np.ndarray:
     entries = int((np.isfinite(values) & np.broadcast_to(near >= 0, values.shape)).sum())
     if repeated := entries - int(np.isfinite(made[:-1]).sum()):
         raise SocialxError(
-            "forecasts.repeat", path, f"{repeated} forecasts repeat an origin, a sensor and a step", "keep one"
+            "given.repeat", path, f"{repeated} forecasts repeat an origin, a sensor and a step", "keep one"
         )
     return made[:-1]
 
@@ -141,19 +141,16 @@ def _from_hdf5(path: Path, about: Scored) -> Entries:
     with open_hdf5(path, AS_WRITTEN) as file:
         if "data" in file:
             raise SocialxError(
-                "forecasts.readings",
-                path,
-                "the file holds readings",
-                f"name readings with {Argument('data.path', path)}",
+                "given.readings", path, "the file holds readings", f"name readings with {Argument('data.path', path)}"
             )
         if lacking := [name for name in ("forecast", *TIMES, *NAMES) if name not in file]:
-            raise SocialxError("forecasts.lacks", path, f"the file lacks {', '.join(lacking)}", AS_WRITTEN)
+            raise SocialxError("given.lacks", path, f"the file lacks {', '.join(lacking)}", AS_WRITTEN)
         values = file["forecast"][:].astype(np.float32)
         texts = {name: np.char.decode(file[name][:].astype(bytes), "utf-8", "replace") for name in (*TIMES, *NAMES)}
         issued, times = (texts[name].astype("datetime64[s]").astype(np.int64) for name in TIMES)
         sensors, targets, units = (texts[name].tolist() for name in NAMES)
     if values.shape != (*times.shape, len(sensors), len(targets)) or times.shape[:1] != issued.shape:
-        raise SocialxError("forecasts.lengths", path, "the arrays have different lengths", AS_WRITTEN)
+        raise SocialxError("given.lengths", path, "the arrays have different lengths", AS_WRITTEN)
     issued = issued.reshape(-1, 1, 1, 1)
     minutes = (times[:, :, None, None] - issued) / 60
     _check_units(path, zip(targets, units, strict=True), about)
@@ -170,14 +167,12 @@ def _table(path: Path) -> pd.DataFrame:
         csv = path.suffix.lower() == ".csv"
         table = pd.read_csv(path, dtype=texts) if csv else pd.read_parquet(path)
     except FileNotFoundError:
-        raise SocialxError("forecasts.missing", path, "the file does not exist", "check the path") from None
+        raise SocialxError("given.missing", path, "the file does not exist", "check the path") from None
     except (OSError, ValueError) as error:
-        raise SocialxError(
-            "forecasts.no-table", path, f"the file is not a table ({in_short(error)})", AS_WRITTEN
-        ) from None
+        raise SocialxError("given.no-table", path, f"the file is not a table ({in_short(error)})", AS_WRITTEN) from None
     names = [re.sub(r"\.[0-9]+$", "", str(name)) for name in table]  # pandas numbers a name that stands twice
     if twice := sorted({name for name in COLUMNS if names.count(name) > 1}):
-        raise SocialxError("forecasts.column-twice", path, f"the column {twice[0]} stands twice", AS_WRITTEN)
+        raise SocialxError("given.column-twice", path, f"the column {twice[0]} stands twice", AS_WRITTEN)
     return table
 
 
@@ -191,23 +186,23 @@ def _from_table(path: Path, about: Scored) -> Entries:
     if lacking := [name for name in ("origin", "sensor", "forecast", ahead) if name not in table]:
         names = "lead_minutes or time" if lacking[0] == "time" else lacking[0]
         raise SocialxError(
-            "forecasts.lacks-column",
+            "given.lacks-column",
             path,
             f"the column {names} is missing among {sample(list(map(str, table)))}",
             AS_WRITTEN,
         )
     if several and "target" not in table:
         raise SocialxError(
-            "forecasts.no-target", path, f"the column target is missing for {', '.join(about.targets)}", AS_WRITTEN
+            "given.no-target", path, f"the column target is missing for {', '.join(about.targets)}", AS_WRITTEN
         )
     if not len(table):
-        raise SocialxError("forecasts.empty", path, "the table is empty", AS_WRITTEN)
+        raise SocialxError("given.empty", path, "the table is empty", AS_WRITTEN)
 
     def categories(name: str) -> tuple[np.ndarray, list[str]]:
         codes, values = pd.factorize(table[name])
         if (codes < 0).any():
             raise SocialxError(
-                "forecasts.empty-cells", path, f"the column {name} has {(codes < 0).sum()} empty cells", AS_WRITTEN
+                "given.empty-cells", path, f"the column {name} has {(codes < 0).sum()} empty cells", AS_WRITTEN
             )
         return codes, list(map(str, values))
 
@@ -222,7 +217,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
         wrong = (parsed.isna() & table[name].notna()) | truths | (name == "lead_minutes") & ~np.isfinite(parsed)
         if lost := [str(cell) for cell in table[name][wrong]]:
             raise SocialxError(
-                "forecasts.no-numbers",
+                "given.no-numbers",
                 path,
                 f"{len(lost)} cells in the column {name} are not numbers",
                 AS_WRITTEN,
@@ -242,7 +237,7 @@ def _from_table(path: Path, about: Scored) -> Entries:
         row = table[other].iloc[0]
         one = f"{row['time']} is not {row['lead_minutes']} min after {row['origin']}"
         raise SocialxError(
-            "forecasts.lead-differs",
+            "given.lead-differs",
             path,
             f"time and lead_minutes differ in {counted(int(other.sum()), 'row')} ({one})",
             AS_WRITTEN,
@@ -265,14 +260,14 @@ def _read_times(path: Path, column: str, texts: list[str], about: Scored) -> np.
         times = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", utc=True))
     except ValueError as error:
         wrong = f"{in_short(error)} is not a time like 2012-05-23 16:00"
-        raise SocialxError("forecasts.times", path, f"the column {column} has a mistake: {wrong}", AS_WRITTEN) from None
+        raise SocialxError("given.times", path, f"the column {column} has a mistake: {wrong}", AS_WRITTEN) from None
     if zoned := [text for text in texts if ZONED.search(text)]:
         if about.timezone is None:
             problem = f"times such as {zoned[0]} have an offset, and the data lacks a zone"
-            raise SocialxError("forecasts.offset", path, problem, "give wall times")
+            raise SocialxError("given.offset", path, problem, "give wall times")
         if len(zoned) < len(texts):
             raise SocialxError(
-                "forecasts.some-offsets", path, f"some times of the column {column} lack an offset from UTC", AS_WRITTEN
+                "given.some-offsets", path, f"some times of the column {column} lack an offset from UTC", AS_WRITTEN
             )
     stored = times.tz_convert(about.timezone) if zoned else times
     both = [index.tz_localize(None).to_numpy("datetime64[s]") for index in (times, stored)]
@@ -286,7 +281,7 @@ def _places(path: Path, kind: str, names: Sequence[str], expected: tuple[str, ..
     if lost := [name for name in names if name not in numbers]:
         unknown = f"the data lacks {len(lost)} of {len(names)} {kind}"
         raise SocialxError(
-            "forecasts.foreign", path, unknown, f"write names as in the data, such as {expected[0]}", sample=lost
+            "given.foreign", path, unknown, f"write names as in the data, such as {expected[0]}", sample=lost
         )
     return np.array([numbers[name] for name in names], np.int64)
 
@@ -297,10 +292,7 @@ def _check_units(path: Path, pairs: Iterable[tuple[str, str]], about: Scored) ->
     for target, unit in pairs:
         if unit != (expected := units.get(target, unit)):
             raise SocialxError(
-                "forecasts.other-unit",
-                path,
-                f"{target} is in {unit}, and the data is in {expected}",
-                f"write {expected}",
+                "given.other-unit", path, f"{target} is in {unit}, and the data is in {expected}", f"write {expected}"
             )
 
 

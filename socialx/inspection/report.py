@@ -146,12 +146,12 @@ def _stored(store: Store) -> dict[str, Any]:
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
             problem = f"the attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
-            raise SocialxError("layout.rows-attribute", store.path, problem, ADVICE)
+            raise SocialxError("file.rows-attribute", store.path, problem, ADVICE)
         info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
         described = {read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
-            raise SocialxError("layout.epochs", store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
+            raise SocialxError("file.epochs", store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
         timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
         names = [read_text(name) for name in file[FEATURE_NAMES][:]]
         units = dict.fromkeys(names, "unknown") | read_units(file)

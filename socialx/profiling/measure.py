@@ -114,7 +114,7 @@ def measure(
         cpu_s, later_s = time.process_time() - cpu_s, others_cpu_s()
         if (measured_steps := len(parts.step_seconds)) < steps:
             told = f"{measured_steps} of {steps} steps were measured"
-            note(Message("profile.fewer-steps", Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
+            note(Message("profile.steps", Argument("profile.max_seconds", f"{lengths.max_seconds:g}"), told))
         measured = clock_sections(clock, parts, loader, lengths, facts)
         host = replace(measured.host, cores_used=cpu_s / parts.wall, gc=sum(collected) / parts.wall)
         if others_s is not None and later_s is not None and learner.group.world_size == 1:

@@ -241,9 +241,7 @@ def parse_limits(text: str) -> list[Requirement]:
         if match[1] not in names:
             near = difflib.get_close_matches(match[1], names, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
-            raise SettingsError(
-                "profile.limit-name", f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint
-            )
+            raise SettingsError("profile.limit", f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint)
         requirements.append((match[1], match[2], float(match[3])))
     return requirements
 

@@ -65,7 +65,7 @@ class DailyErrors:
         names, day_index = np.unique(days, return_inverse=True)
         if len(names) < LEAST_DAYS:
             problem = f"{Argument('compare')} needs windows of {LEAST_DAYS} days for an interval, not {len(names)}"
-            raise SettingsError("compare.few-days", "", problem, f"use {Argument('split', 'all')} or a longer file")
+            raise SettingsError("score.few-days", "", problem, f"use {Argument('split', 'all')} or a longer file")
         self.day_index = torch.from_numpy(day_index).to(device)
         self.names = torch.arange(len(names), device=device)
         self.sums = torch.zeros(2, len(names), horizon, dtype=torch.float64, device=device)

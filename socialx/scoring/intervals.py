@@ -222,10 +222,7 @@ class SignedErrors:
         )
         if not forecast.isfinite().all():
             raise SocialxError(
-                "intervals.overflow",
-                "",
-                "the weights overflow: a forecast of the calibration is not finite",
-                "train again",
+                "score.overflow", "", "the weights overflow: a forecast of the calibration is not finite", "train again"
             )
         rows = slice(self.kept, self.kept + len(forecast))
         self.errors[rows] = torch.where(valid, observed - forecast, torch.nan).cpu().numpy()

@@ -329,9 +329,7 @@ def _places(case: OtherData) -> Iterator[Row]:
         remedy += f", or train a run of this network: {Command('train', **{'data.path': case.path})}"
         yield (
             True,
-            Message(
-                "protocol.other-places", case.path, f"the sensors have the ids of {case.run}, at other places", remedy
-            ),
+            Message("fit.other-places", case.path, f"the sensors have the ids of {case.run}, at other places", remedy),
         )
 
 
@@ -361,7 +359,7 @@ def _told_kind(case: OtherData, differ: list[str]) -> Message:
     elif not case.tied:
         command = Command("train", **{"data.path": "FILE.h5", "model.zero_shot": True})
         remedy = f"train a run on such data: {command}"
-    return Message("protocol.other-data", case.path, problem, remedy)
+    return Message("fit.other-data", case.path, problem, remedy)
 
 
 def _clock(case: OtherData) -> Iterator[Row]:
@@ -380,7 +378,7 @@ def _clock(case: OtherData) -> Iterator[Row]:
             yield (
                 True,
                 Message(
-                    "protocol.other-clock",
+                    "fit.other-clock",
                     case.path,
                     f"{clocks}, so every observation would be at another time of day",
                     remedy,
@@ -388,7 +386,7 @@ def _clock(case: OtherData) -> Iterator[Row]:
             )
         yield (
             False,
-            Message("protocol.zone-unknown", case.path, f"{clocks}: the forecasts are right if both are local times"),
+            Message("fit.zone-unknown", case.path, f"{clocks}: the forecasts are right if both are local times"),
         )
 
 
@@ -398,7 +396,7 @@ def _holidays(case: OtherData) -> Iterator[Row]:
         resumed = case.holidays is not None
         yield (
             resumed,
-            Message("protocol.other-holidays", case.holidays or case.path, problem, remedy if resumed else "", dates),
+            Message("fit.other-holidays", case.holidays or case.path, problem, remedy if resumed else "", dates),
         )
 
 
@@ -407,7 +405,7 @@ def _roads(case: OtherData) -> Iterator[Row]:
         along = "other roads" if case.data.distances else "straight lines"
         yield (
             False,
-            Message("protocol.other-roads", case.run, f"neighbours are chosen along {along}, unlike in the training"),
+            Message("fit.other-roads", case.run, f"neighbours are chosen along {along}, unlike in the training"),
         )
 
 
@@ -422,7 +420,7 @@ def _facts(case: OtherData) -> Iterator[Row]:
         yield (
             False,
             Message(
-                "protocol.windows-across-gaps",
+                "fit.across-gaps",
                 case.run,
                 f"the training used {across}, which are left out here and in any new training",
             ),
@@ -433,7 +431,7 @@ def _facts(case: OtherData) -> Iterator[Row]:
     if other := [name for name in rest if getattr(data, name) != getattr(training, name)]:
         here, there = (", ".join(f"{name} {getattr(facts, name)}" for name in other) for facts in (data, training))
         problem = f"the training had {shortened(there, SHOWN)}, and the data have {shortened(here, SHOWN)}"
-        yield False, Message("protocol.other-value", case.run, problem)
+        yield False, Message("fit.other-value", case.run, problem)
 
 
 def _missing(case: OtherData) -> Iterator[Row]:
@@ -444,9 +442,7 @@ def _missing(case: OtherData) -> Iterator[Row]:
         remedy = f"convert the file again with {Argument('missing', 'none' if rule is None else f'{rule:g}')}"
         yield (
             case.same_missing,
-            Message(
-                "protocol.missing-values", case.path, f"{differ} of {case.run}", f"{remedy} if {case.run} is right"
-            ),
+            Message("fit.missing-values", case.path, f"{differ} of {case.run}", f"{remedy} if {case.run} is right"),
         )
 
 

@@ -55,7 +55,7 @@ class ModelScores:
         if target is not None and target not in self.targets:
             names = ", ".join(self.targets)
             raise SettingsError(
-                "scores.no-target", Argument("target", target), "not a target of the model", f"choose {names}"
+                "score.no-target", Argument("target", target), "not a target of the model", f"choose {names}"
             )
         scores = self.targets[target or next(iter(self.targets))]
         minutes = (self.step_minutes * step for step in range(1, len(scores.by_step) + 1))
@@ -67,7 +67,7 @@ class ModelScores:
         if minutes not in by_minutes:
             steps = ", ".join(map(str, list(by_minutes)[:-1]))
             raise SettingsError(
-                "scores.no-step", Argument("minutes", minutes), "no step of the horizon", f"choose {steps}"
+                "score.no-step", Argument("minutes", minutes), "no step of the horizon", f"choose {steps}"
             )
         return by_minutes[minutes]
 
@@ -226,7 +226,7 @@ def parse_limits(text: str) -> list[Limit]:
         if not match:
             remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
             raise SettingsError(
-                "scores.limit-form", Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy
+                "score.limit-form", Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy
             )
         limits.append((int(match[1]) if match[1] else None, float(match[2])))
     return limits
@@ -246,15 +246,11 @@ def exceeded_limits(scores: Evaluation, limits: Sequence[Limit]) -> list[Message
             except SettingsError as error:
                 (message,) = error.messages
                 raise SettingsError(
-                    "scores.limit", Argument(LIMITS, f"{minutes}min={most:g}"), message.problem, message.remedy
+                    "score.limit", Argument(LIMITS, f"{minutes}min={most:g}"), message.problem, message.remedy
                 ) from None
             if not mae <= most:
                 lines.append(
-                    Message(
-                        "scores.above-limit",
-                        name,
-                        f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}",
-                    )
+                    Message("score.above", name, f"MAE {mae:.4f} {scores.protocol.unit} at {at}, required <= {most:g}")
                 )
     return lines
 

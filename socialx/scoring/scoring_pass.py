@@ -63,4 +63,4 @@ def refuse_overflow(run: object, values: float | np.ndarray) -> None:
     lost = int(np.size(values) - np.isfinite(values).sum())
     if lost:
         problem = f"the weights overflow: {lost:,} of {np.size(values):,} values of the result are not finite"
-        raise SocialxError("scores.overflow", run, problem, "train again")
+        raise SocialxError("score.overflow", run, problem, "train again")

@@ -30,9 +30,7 @@ def parse_shares(shares: str | float | Sequence[str | float]) -> list[float]:
         numbers = [np.inf]
     if any(not 0 < number < 1 for number in numbers):
         example = f"use for example {Argument('silent', '0.1,0.3')}"
-        raise SettingsError(
-            "evaluate.silent", "", f"{Argument('silent', shares)} must be shares between 0 and 1", example
-        )
+        raise SettingsError("score.silent", "", f"{Argument('silent', shares)} must be shares between 0 and 1", example)
     return numbers
 
 

@@ -110,9 +110,7 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
     lengths = {vdid: len(row) if isinstance(row, list) else "no list" for vdid, row in readings.items()}
     if odd := [f"{vdid} has {length}" for vdid, length in lengths.items() if length != len(times)]:
         unequal = f"{len(odd)} sensors lack a number or null for each of the {len(times)} times"
-        raise SocialxError(
-            "posted.lengths", "readings", unequal, "send as many as there are times", sample=[sample(odd)]
-        )
+        raise SocialxError("posted.sizes", "readings", unequal, "send as many as there are times", sample=[sample(odd)])
     return times, readings
 
 
@@ -168,7 +166,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
         raise SocialxError(
-            "posted.key-twice", "body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated
+            "posted.twice", "body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated
         )
     return made
 

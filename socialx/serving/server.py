@@ -69,9 +69,7 @@ def serve(
         raise SocialxError("serve.package", "serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
-            raise SettingsError(
-                "serve.range", "", f"{Argument(name, value)} is out of range", f"choose at least {least}"
-            )
+            raise SettingsError("serve.low", "", f"{Argument(name, value)} is out of range", f"choose at least {least}")
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
@@ -188,9 +186,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         helps = f"choose another with {Argument('host')} or {Argument('port')}"
-        raise SettingsError(
-            "serve.address", f"{host} port {port}", f"the address is unusable ({reason})", helps
-        ) from None
+        raise SettingsError("serve.bind", f"{host} port {port}", f"the address is unusable ({reason})", helps) from None
     except OverflowError:
         raise SettingsError(
             "serve.port", "", f"{Argument('port', port)} is out of range", "choose 0 to 65535"

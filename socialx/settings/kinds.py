@@ -90,9 +90,7 @@ class CustomModel(Model):
         required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
         if foreign := [name for name in required if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
-            raise SettingsError(
-                "model.arguments", "", problem, f"give the argument a default, or use {', '.join(settings)}"
-            )
+            raise SettingsError("model.asks", "", problem, f"give the argument a default, or use {', '.join(settings)}")
         return [item.name for item in taken if item.name in settings]
 
 

@@ -108,9 +108,7 @@ class Config:
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
         if kind not in MODELS and not self.set_by_call("model.kind"):
             remedy = f"add {Argument('model.kind', kind)} to run this code"
-            raise SettingsError(
-                "model.unnamed", f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy
-            )
+            raise SettingsError("model.own", f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
 
     def note_preset(self, preset: str | None) -> None:
         """Show the user the values that a preset, if any, sets, leaving out overridden settings."""

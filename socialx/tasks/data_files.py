@@ -116,16 +116,13 @@ def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptio
     if any(map(is_url, sources)):
         if len(sources) > 1:
             raise SettingsError(
-                "convert.database-and-files",
-                "",
-                "a database cannot be combined with other files",
-                "name the database alone",
+                "convert.query-files", "", "a database cannot be combined with other files", "name the database alone"
             )
         shown, frame = query_table(sources[0], query)
         name, label = Path(shown).stem or "database", f"{shown} ({shortened(' '.join(str(query).split()), QUERY)})"
     elif query is not None:
         remedy = "name a database, for example sqlite:///roads.db, or drop the query"
-        raise SettingsError("convert.query-without-database", "", f"{Argument('query')} needs a database", remedy)
+        raise SettingsError("convert.no-database", "", f"{Argument('query')} needs a database", remedy)
     elif is_frame(data):
         (frame, formed), name, label = as_rows(data, bool(given.get("first_time"))), "frame", FRAME
         columns = any(given.get(said) for said in ("sensor_column", "channel", "table"))
@@ -165,11 +162,7 @@ def _convert(
         raise SettingsError("convert.output-suffix", "", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite)
     untold, problems = (
-        [
-            Message(
-                "convert.unchecked", target, "the file is too large for convert to check", Command("inspect", target)
-            )
-        ],
+        [Message("convert.large", target, "the file is too large for convert to check", Command("inspect", target))],
         None,
     )
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
@@ -376,9 +369,7 @@ def inspect(
         if where is not None and geojson is not None:
             missing, mean = report.sensor_missing_share, report.sensor_mean
             write_features(Path(geojson), point_features(where, report.unit, missing_share=missing, mean=mean))
-            note(
-                Message("inspect.geojson", "", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}")
-            )
+            note(Message("inspect.map", "", f"wrote {geojson}: {len(where)} of {counted(report.sensors, 'sensor')}"))
         if plot is not None:
             from socialx.inspection.tables import plot_report
 
@@ -408,7 +399,7 @@ def download(
         paths = []
         for published, url in downloads.addresses(dataset, mirror):
             note(
-                Message("download.started", published.name, f"{url}{'' if mirror else ' (unverified address)'}"),
+                Message("fetch.started", published.name, f"{url}{'' if mirror else ' (unverified address)'}"),
                 mirror is not None,
             )
             paths.append(downloads.fetch(published, url, Path(folder), overwrite=overwrite))

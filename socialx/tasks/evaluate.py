@@ -148,25 +148,23 @@ class Request:
         if not self.names and not self.baselines:
             file = Argument("data.path", "FILE.h5")
             options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
-            raise SettingsError("evaluate.nothing", "", "evaluate needs runs or baselines to score", options)
+            raise SettingsError("score.nothing", "", "evaluate needs runs or baselines to score", options)
         if unknown := [name for name in self.by if name not in BY]:
             raise SettingsError(
-                "evaluate.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
+                "score.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
             )
         if self.compare and len(set(self.names)) != 2:
-            raise SettingsError(
-                "evaluate.compare", "", f"{Argument('compare', True)} needs two runs", "name two run folders"
-            )
+            raise SettingsError("score.two", "", f"{Argument('compare', True)} needs two runs", "name two run folders")
         if self.drift and not self.names:
-            raise SettingsError("evaluate.drift", "", f"{Argument('drift')} needs a trained run", "name a run folder")
+            raise SettingsError("score.drift", "", f"{Argument('drift')} needs a trained run", "name a run folder")
         if self.saved is not None and len(self.names) != 1:
             problem = f"{Argument('save_forecasts', self.saved)} needs exactly one run"
-            raise SettingsError("evaluate.one-run", "", problem, "name one run folder")
+            raise SettingsError("score.one-run", "", problem, "name one run folder")
         if self.names and not self.runs:
             asked = [name for name in ("climatology_days", "silent", "intervals", "drift") if getattr(self, name)]
             if asked:
                 problem = f"{Argument(asked[0])} needs a run, not only files of forecasts"
-                raise SettingsError("evaluate.only-files", "", problem, "name a run folder")
+                raise SettingsError("score.only-files", "", problem, "name a run folder")
 
 
 def _score_models(
@@ -227,7 +225,7 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
         if not facts.past_days:
             helps = f"train the run with {Argument('model.climatology', True)}"
             raise SettingsError(
-                "evaluate.no-climatology",
+                "score.no-climatology",
                 "",
                 f"{Argument('climatology_days')} needs a climatology, which {run} lacks",
                 helps,
@@ -242,9 +240,7 @@ def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:
     for text in texts:
         if text not in words and not re.fullmatch("[0-9]{1,4}", text):
             wrong = f"{Argument('climatology_days', text)} must be a number of days, {' or '.join(words)}"
-            raise SettingsError(
-                "evaluate.days", "", wrong, f"use for example {Argument('climatology_days', '0,7,all')}"
-            )
+            raise SettingsError("score.days", "", wrong, f"use for example {Argument('climatology_days', '0,7,all')}")
     return [words[text] if text in words else PastDays((int(text),)) for text in dict.fromkeys(texts)]
 
 

@@ -74,11 +74,7 @@ def explain(
         explanation = make_explanation(name, scored, errors.compute(), weights.compute(), references)
         if geojson is not None and locations is not None:
             write_explanation(explanation, locations, Path(geojson))
-            note(
-                Message(
-                    "explain.geojson", "", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"
-                )
-            )
+            note(Message("explain.map", "", f"wrote {geojson}: {len(locations)} of {len(dataset.sensors.ids)} sensors"))
         if plot is not None:
             plot_explanation(explanation, Path(plot))
             note(Message("explain.picture", "", f"drew {plot}"))

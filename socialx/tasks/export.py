@@ -91,9 +91,7 @@ def export(
                 import_module(name)
             except ImportError:
                 install = "pip install 'socialx[onnx]', or write .pt2"
-                raise SocialxError(
-                    "export.package", output, f"writing ONNX needs the package {name}", install
-                ) from None
+                raise SocialxError("export.needs", output, f"writing ONNX needs the package {name}", install) from None
         for key in sorted(FIXED):  # settings that an export ignores
             if key in layers.values and layers.values[key].origin in (flag_name(key), SET, ARGUMENT):
                 raise SettingsError(
@@ -189,9 +187,7 @@ def _trace_graph(experiment: Experiment, kind: str, run: Path) -> ExportedProgra
             raise
         reason = " ".join(str(error).split())[:160]
         remedy = "export the weights as .safetensors"
-        raise SocialxError(
-            "export.impossible", run, f"the model cannot be exported as {kind} ({reason})", remedy
-        ) from error
+        raise SocialxError("export.fails", run, f"the model cannot be exported as {kind} ({reason})", remedy) from error
 
 
 def export_model(experiment: Experiment) -> ExportModel:

@@ -220,9 +220,7 @@ def _note_zero_shot(opened: Opened, issued: int) -> None:
     few = f", and forecasts are better with {PAST_DAYS} or more" if days < PAST_DAYS else ""
     scored = "" if few else Command("evaluate", opened.run.named, data=data.store.path, baselines=True)
     note(
-        Message(
-            "predict.zero-shot", "", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored
-        ),
+        Message("predict.days", "", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored),
         detail=not few,
     )
     if past is not None and (leaning := past.leaning(past.bases([issued])[0])) is not None:
@@ -261,9 +259,7 @@ def requested_times(experiment: Experiment, context: ContextReader, asked: Asked
     if start is None and end is None:
         if every is not None:
             needed = f"add {Argument('start', 'TIME')}"
-            raise SettingsError(
-                "predict.every-without-start", "", f"{Argument('every')} needs {Argument('start')}", needed
-            )
+            raise SettingsError("predict.no-start", "", f"{Argument('every')} needs {Argument('start')}", needed)
         return np.array([within(at, "at", last)], np.int64)
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
@@ -313,9 +309,7 @@ def find_origins(
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
         nearest_rows = " or ".join(str(Argument("at", shown(int(row)))) for row in (*before[-1:], *after[:1]))
         which = f"at {shown(wanted)} or any issue time after it" if argument == "start" else f"at {shown(wanted)}"
-        raise SettingsError(
-            "predict.no-row", "", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest"
-        )
+        raise SettingsError("predict.row", "", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
         note(
             Message(

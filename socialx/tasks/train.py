@@ -202,7 +202,7 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
     """Raise SettingsError for arguments that conflict with ``resume``."""
     if overwrite:
         both = f"{Argument('resume')} and {Argument('overwrite')} exclude each other"
-        raise SettingsError("train.resume-and-overwrite", "", both, "give one of them")
+        raise SettingsError("train.overwrite", "", both, "give one of them")
     for argument, value, kept in (
         ("preset", layers.preset, "settings"),
         ("trainer.init_from", layers.argument("trainer.init_from"), "weights"),
@@ -254,9 +254,7 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
             note(
-                Message(
-                    "train.rate-ends", "", f"the learning rate now ends in epoch {settings.trainer.max_epochs}, {alone}"
-                )
+                Message("train.rate", "", f"the learning rate now ends in epoch {settings.trainer.max_epochs}, {alone}")
             )
         remedies = RESUMING if old else TRAINING
         with when_memory_runs_out(experiment, remedies, loader.batch_size), group.train_together(run.path):

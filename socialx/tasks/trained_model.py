@@ -113,11 +113,7 @@ def align_sensors(
         raise SocialxError("run.all-new", file, f"all {counted(len(ids), 'sensor')} are new to {run}", other)
     if new:
         without = "which forecasts them without what training learns of single sensors"
-        note(
-            Message(
-                "run.new-sensors", file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new
-            )
-        )
+        note(Message("run.some-new", file, f"{len(new)} of {len(ids)} sensors are new to {run}, {without}", sample=new))
     return select_sensor_weights(state, indices)
 
 

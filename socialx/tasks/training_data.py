@@ -128,9 +128,7 @@ def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
                 until = data.store.clock.stored(str(within.last_time))
                 problem = f"{span.source} has seen the test split of this file, until {until}"
                 note(
-                    Message(
-                        "train.seen-test", data.store.path, problem, "score later rows, or train without these weights"
-                    )
+                    Message("train.seen", data.store.path, problem, "score later rows, or train without these weights")
                 )
     return seen
 

@@ -88,12 +88,10 @@ def _write_frame(frame: Frame, run: TrainedRun, layers: ConfigLayers, file: Path
     features = dict.fromkeys((*section.targets, *(section.inputs or ())))
     if section.path is None:
         remedy = f"add {Argument('meta_csv', 'LOCATIONS.csv')}"
-        raise SocialxError(
-            "frame.no-positions", FRAME, f"{run.named} has no file that says where its sensors are", remedy
-        )
+        raise SocialxError("frame.no-places", FRAME, f"{run.named} has no file that says where its sensors are", remedy)
     if len(features) > 1:
         problem = f"{run.named} reads {', '.join(features)}, and a frame holds readings of one feature"
-        raise SocialxError("frame.several-features", "", problem, "write a file with all features")
+        raise SocialxError("frame.features", "", problem, "write a file with all features")
     store = open_store(section.path, section.targets[0])
     if layers.data is None:
         refuse_other_file(run, {store.feature: store})
@@ -110,9 +108,7 @@ def _refuse_table_options(options: Mapping[str, Any], path: Path | None, framed:
         problem, remedy = "a frame has sensors, unit and time zone of the run's own file", "drop the option"
     elif path is None:
         problem, remedy = "the data is not named", f"add {Argument('data', 'FILE.csv')}"
-    raise SettingsError(
-        "predict.table-option", "", f"{Argument(name, options[name])} is for tables, and {problem}", remedy
-    )
+    raise SettingsError("predict.option", "", f"{Argument(name, options[name])} is for tables, and {problem}", remedy)
 
 
 @contextmanager
@@ -143,9 +139,7 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
     with _naming(file, f"the temporary file of {shown} in {file.parent.parent}", kept, partial(retell, names=others)):
         write_file("auto", as_request("convert", table, given), file)
     note(
-        Message(
-            "predict.converted", "", f"{shown} was converted to a temporary file for this forecast", with_options({})
-        ),
+        Message("predict.copied", "", f"{shown} was converted to a temporary file for this forecast", with_options({})),
         True,
     )
     predicted = {name: value for name, value in {**others, "missing": "X,X"}.items() if name != "start"}

@@ -62,11 +62,11 @@ class TrainState:
         if self.ranks != ranks:
             problem = f"the run was trained by {self.ranks} processes, and now there are {ranks}"
             again = Command("train", resume=run.parent, devices=self.ranks)
-            raise SocialxError("resume.other-processes", run, problem, f"start {self.ranks} processes: {again}")
+            raise SocialxError("resume.processes", run, problem, f"start {self.ranks} processes: {again}")
         if self.batch > batches:
             problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
             raise SocialxError(
-                "resume.other-batches",
+                "resume.batches",
                 run,
                 problem,
                 f"start again: {Command('train', settings=run.parent / 'settings.yaml')}",

@@ -152,7 +152,7 @@ class RunFolder:
             number = int(read_text(path, TEXT_BYTES))
         except (OSError, ValueError) as error:
             raise SocialxError(
-                "run.format-no-number", path, f"the file does not hold a format number ({error})", NAME_A_RUN
+                "run.format-text", path, f"the file does not hold a format number ({error})", NAME_A_RUN
             ) from None
         if number != FORMAT:
             other = f"the run folder has format {number}, and this socialx reads {FORMAT}"
@@ -167,9 +167,7 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise SocialxError("run.json", self.path / name, f"the file is unreadable ({error})", NAME_A_RUN) from None
         if not isinstance(content, kind):
-            raise SocialxError(
-                "run.content", self.path / name, "the content differs from what train writes", NAME_A_RUN
-            )
+            raise SocialxError("run.other", self.path / name, "the content differs from what train writes", NAME_A_RUN)
         return content
 
     def write_format(self, job: str) -> None:
@@ -316,7 +314,7 @@ class TrainedRun(RunFolder):
         protocol, fixed = _read_protocol(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
             raise SocialxError(
-                "run.content", folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN
+                "run.other", folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN
             )
         if sensors is not None and network_checksum(sensors) != protocol.network:
             problem = f"the list of {counted(len(sensors), 'sensor')} differs from protocol.json"
@@ -364,11 +362,9 @@ class TrainedRun(RunFolder):
         if trained == getattr(protocol, key):
             return
         if trained is None:
-            raise SocialxError(
-                "run.trained-without", path, f"{self.path} was trained without {name}", f"leave {argument} out"
-            )
+            raise SocialxError("run.without", path, f"{self.path} was trained without {name}", f"leave {argument} out")
         problem = f"{self.path} was trained {f'on other {name}' if path else f'with {name}, which are missing here'}"
-        raise SocialxError("run.trained-with", path or "", problem, f"name the file of the training with {argument}")
+        raise SocialxError("run.with-other", path or "", problem, f"name the file of the training with {argument}")
 
     @property
     def places(self) -> dict[str, tuple[str, ...]] | None:
@@ -491,9 +487,7 @@ def _refuse_folders(path: Path, remedy: Remedy) -> None:
     """Raise SocialxError where a folder has the name of a run file, which would fail at the end of training."""
     for file in (path / name for name in NAMES):
         if file.is_dir() and not file.is_symlink():
-            raise SocialxError(
-                "run.file-is-folder", file, "a run has a file of this name, and this is a folder", remedy
-            )
+            raise SocialxError("run.is-folder", file, "a run has a file of this name, and this is a folder", remedy)
 
 
 @contextmanager

@@ -236,7 +236,7 @@ def test_profile_fails_on_findings_that_are_named(names: str, code: int, data: P
     [
         (["--fail-on", "loaders"], "profile.no-finding", "--fail-on: 'loaders' "),
         (["--fail-on", ""], "profile.no-finding", "--fail-on: '' "),
-        (["--fail-unless", "gpu_buzy>=1"], "profile.limit-name", "mean gpu_busy?"),
+        (["--fail-unless", "gpu_buzy>=1"], "profile.limit", "mean gpu_busy?"),
     ],
 )
 def test_what_profile_does_not_understand_is_refused_first(arguments: list[str], code: str, says: str) -> None:
@@ -374,7 +374,7 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
         (["train", "--set", "nonsense"], 2, "settings.no-value", "nonsense"),
         (["train", "--device", "cuda:7", "--data", "x"], 2, "device.unseen", "cuda:7"),
         (["train", "--resume", "nowhere"], 1, "run.not", "nowhere: "),
-        (["evaluate"], 2, "evaluate.nothing", "--baselines"),
+        (["evaluate"], 2, "score.nothing", "--baselines"),
         (["evaluate", "nowhere"], 1, "run.not", "nowhere: "),
         (["evaluate", "--baselines", "--split", "tests"], 2, "split.unknown", "--split tests"),
         (
@@ -412,8 +412,8 @@ def test_a_run_goes_on_only_as_it_was(run: Path, data: Path, tmp_path: Path) -> 
         (["--seed", "9"], "settings.run-differs", "with 7, got 9"),
         (["--precision", "16-mixed"], "settings.run-differs", "trainer.precision (--precision): "),
         (["--run-dir", str(tmp_path / "x")], "settings.run-differs", "trainer.run_dir (--run-dir): "),
-        (["--overwrite"], "train.resume-and-overwrite", "--overwrite"),
-        (["--data", str(other)], "run.trained-with", str(other)),
+        (["--overwrite"], "train.overwrite", "--overwrite"),
+        (["--data", str(other)], "run.with-other", str(other)),
         ([], "resume.complete", f" 2 epochs.\n  try: socialx train --resume {run} --max-epochs 4"),
     ):
         before = {p.name: p.read_bytes() for p in run.iterdir()}

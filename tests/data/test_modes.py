@@ -195,7 +195,7 @@ class Broken(Arrays):
 
 @pytest.mark.parametrize(
     ("first", "code", "found"),
-    [(2 * PAGE_ROWS + 5, "test.said", "data.h5"), (PAGE_ROWS + 5, "loader.workers", "DataLoader worker")],
+    [(2 * PAGE_ROWS + 5, "test.said", "data.h5"), (PAGE_ROWS + 5, "loader.fails", "DataLoader worker")],
 )
 def test_what_fails_in_a_worker_is_one_line(first: int, code: str, found: str) -> None:
     loader = made(

@@ -383,13 +383,13 @@ def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, nam
 
 def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
     frame = write_frame(tmp_path / "metr-la.h5", timestamps(9), any_speeds(9))
-    assert refusal(lambda: backfill(frame), "socialx convert").code == "layout.hdfstore"
+    assert refusal(lambda: backfill(frame), "socialx convert").code == "file.hdfstore"
     with h5py.File(tmp_path / "doc.h5", "w") as file:
         file["data/features"], file["data/vd_ids"] = np.zeros((2, 2, 1)), np.arange(2)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     (tmp_path / "text.h5").write_text("a,b\n")
-    codes = {"doc": "older.layout", "other": "layout.lacks", "gone": "file.missing", "text": "hdf5.not"}
+    codes = {"doc": "older.layout", "other": "file.lacks", "gone": "file.missing", "text": "hdf5.not"}
     for name, code in codes.items():
         assert refusal(lambda name=name: backfill(tmp_path / f"{name}.h5")).code == code
 
@@ -532,4 +532,4 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert again.stdout.count("missing, unchanged") == 5
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()
-    assert socialx("backfill", tmp_path / "empty").codes == ("backfill.empty-folder",)
+    assert socialx("backfill", tmp_path / "empty").codes == ("backfill.nothing",)

@@ -105,7 +105,7 @@ def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
     [
         (lambda file: os.truncate(file.fileno(), 3_000_000_000), "table.zero-bytes", ""),
         (lambda file: (file.write("1,2,3\n"), os.truncate(file.fileno(), 100_000_000)), "table.zero-bytes", ""),
-        (lambda file: file.write("1,2,3\n1," + "2" * (1 << 25)), "positions.unreadable", "without an end"),
+        (lambda file: file.write("1,2,3\n1," + "2" * (1 << 25)), "places.unreadable", "without an end"),
     ],
 )
 def test_a_table_of_positions_is_small(tmp_path: Path, content: Callable[..., object], code: str, found: str) -> None:

@@ -120,7 +120,7 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
         return ConvertOptions(write_csv(tmp_path / "d.csv", TIMES[:9], speeds(9), ids), without_positions=True)
 
     said = refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "convert pems-bay")
-    assert said.code == "convert.other-data-set"
+    assert said.code == "convert.other-set"
     refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "--channel")
     notes = shown(read("metr-la", source((*IDS[:2], "999999"))).notes)
     assert any("999999" in note for note in notes)

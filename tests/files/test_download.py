@@ -318,6 +318,6 @@ def test_addresses() -> None:
     for name, alias in (("metr-la", "METR_LA"), ("metr-la", "la"), ("metr-la", " metr-la "), ("pems-bay", "bay")):
         assert addresses(alias, None) == addresses(name, None)
     for name in ("metr-sf", "npy"):
-        assert refusal(lambda name=name: addresses(name, None), name, "pems-bay").code == "download.unknown"
+        assert refusal(lambda name=name: addresses(name, None), name, "pems-bay").code == "fetch.unknown"
     with pytest.raises(SettingsError):
         addresses("metr-sf", None)

@@ -143,7 +143,7 @@ def test_two_columns_with_all_sensors_are_asked(tmp_path: Path) -> None:
     rows = "1,3,52.1,13.1\n2,1,52.2,13.2\n3,2,52.3,13.3\n"
     path = write_places(tmp_path, "id,station,lat,lon\n" + rows)
     said = refusal(lambda: found(path, ("1", "2", "3")), "id, station ", "sensor_id")
-    assert said.code == "positions.id-columns"
+    assert said.code == "places.id-columns"
     write_places(tmp_path, "id,sensor_id,lat,lon\n" + rows)
     assert found(path, ("1", "2", "3"))["3"] == (52.1, 13.1)
     write_places(tmp_path, "id,station,lat,lon\n1,1.0,52.1,13.1\n2,02,52.2,13.2\n")

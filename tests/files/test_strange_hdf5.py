@@ -106,7 +106,7 @@ def test_a_strange_attribute_is_one_line(tmp_path: Path, where: str, name: str, 
 @pytest.mark.parametrize("value", ["40", np.array([40, 40]), np.nan])
 def test_a_number_of_rows_that_is_none_is_named(tmp_path: Path, value: object) -> None:
     path = changed(small_store(tmp_path / "ours.h5"), lambda file: file.attrs.update(num_timesteps=value))
-    assert refusal(lambda: inspect(path), "num_timesteps").code == "layout.rows-attribute"
+    assert refusal(lambda: inspect(path), "num_timesteps").code == "file.rows-attribute"
     assert socialx("inspect", path).exit_code == 1
 
 
@@ -120,7 +120,7 @@ def test_epochs_that_are_text_are_named_and_backfill_replaces_them(tmp_path: Pat
     path, older = small_store(tmp_path / "ours.h5"), OLDER["P1"](tmp_path / "older.h5")
     for each in (path, older):
         changed(each, lambda file: put("metadata/timestamps_epoch", file["metadata/timestamps"][:])(file))
-    assert refusal(lambda: inspect(path), "metadata/timestamps_epoch", "|S19").code == "layout.epochs"
+    assert refusal(lambda: inspect(path), "metadata/timestamps_epoch", "|S19").code == "file.epochs"
     backfill(older)
     assert inspect(older).wrong_epochs == 0
 

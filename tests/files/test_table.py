@@ -103,7 +103,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
         TableSpec({"flow": "q"}, ("time",), only={"class": "1"}),
         TableSpec({"flow": r"V(?P<lane>\d)"}, ("time",)),
     ):
-        assert refused(path, spec, "road").code == "table.lacks-column"
+        assert refused(path, spec, "road").code == "table.no-column"
         assert not fits(spec, ["time", "road", "q"])
     assert fits(LONG, ["q", "road", "time"])
 
@@ -127,7 +127,7 @@ def test_rows_of_other_files_that_differ_are_refused_and_equal_ones_count_once(t
     assert "repeat" in str(read([one, two], WIDE).notes[0])
     two.write_text(TABLE.replace("1,2", "1,3"))
     said = refused([one, two], WIDE, "B ", "2024-03-04 00:00:00", "(2 and 3)")
-    assert said.code == "table.two-readings-columns"
+    assert said.code == "table.two-rows"
     two.write_text(TABLE.replace("1,2", "1,"))
     refused([one, two], WIDE, "2 and none")
 
@@ -142,9 +142,9 @@ def test_the_hour_that_comes_twice_needs_its_zone(tmp_path: Path) -> None:
     wall = pd.date_range("2024-10-26 22:00", periods=20, freq="30min", tz="UTC").tz_convert("Europe/Paris")
     rows = "".join(f"{time:%Y-%m-%d %H:%M},{number}\n" for number, time in enumerate(wall))
     path = written(tmp_path, f"time,A\n{rows}")
-    assert refused(path, WIDE, "timezone").code == "clock.repeated-hour"
+    assert refused(path, WIDE, "timezone").code == "clock.twice"
     elsewhere = TableSpec({"flow": "A"}, ("time",), zone="America/New_York")
-    assert refused(path, elsewhere, "right --timezone").code == "clock.repeated-hour"
+    assert refused(path, elsewhere, "right --timezone").code == "clock.twice"
     refused(written(tmp_path, f"time,A\n{''.join(sorted(rows.splitlines(keepends=True)))}"), WIDE, "2024-10-27 02:00")
 
 
@@ -164,7 +164,7 @@ def test_a_lane_that_is_the_sum_of_the_others_is_refused(tmp_path: Path) -> None
     frame = pd.DataFrame(lanes, pd.date_range("2024-03-04", periods=40, freq="5min", name="time"), ["A_L1", "A_L2"])
     spec = TableSpec({"flow": r"(?P<sensor>.+)_L(?P<lane>\d)"}, ("time",))
     assert (read(frame, spec).values[:, 0, 0] == lanes.sum(axis=1)).all()
-    assert refused(frame.assign(A_L3=lanes.sum(axis=1)), spec).code == "table.lane-is-total"
+    assert refused(frame.assign(A_L3=lanes.sum(axis=1)), spec).code == "table.total"
 
 
 def test_speeds_of_lanes_are_plain_means_where_a_flow_is_unknown() -> None:

@@ -194,7 +194,7 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     made = profiled(monkeypatch, steps=20, max_seconds=most_s)
     assert made.window.steps == len(made.timeline.step_ms) == steps
     assert made.window.seconds == pytest.approx(steps)
-    fewer = [("profile.fewer-steps", f"{steps} of 20 ")] if steps < 20 else []
+    fewer = [("profile.steps", f"{steps} of 20 ")] if steps < 20 else []
     assert [(each.code, each.problem.partition("steps")[0]) for each in told] == fewer
 
 

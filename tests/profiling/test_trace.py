@@ -516,8 +516,8 @@ def test_every_number_can_be_required_and_has_its_place_or_a_reason() -> None:
         ("gpu_busy>0.8", "profile.limit-form", "in quotes"),
         ("gpu_busy>=high", "profile.limit-form", "in quotes"),
         ("", "profile.limit-form", "in quotes"),
-        ("gpu_buzy>=0.8", "profile.limit-name", " gpu_busy?"),
-        ("gpu_busy>=0.8,nonsense<=1", "profile.limit-name", "choose from these"),
+        ("gpu_buzy>=0.8", "profile.limit", " gpu_busy?"),
+        ("gpu_busy>=0.8,nonsense<=1", "profile.limit", "choose from these"),
     ],
 )
 def test_a_requirement_that_is_not_understood_is_refused(text: str, code: str, words: str) -> None:

@@ -151,7 +151,7 @@ def test_a_broken_detector_is_named(change: str, says: str, run: Path, tmp_path:
 
 def test_it_is_of_runs_with_intervals(run: Path, tmp_path: Path) -> None:
     data = api.load_run(run).settings.data.path
-    assert refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2).code == "evaluate.drift"
+    assert refused("evaluate", "--baselines", "--data", str(data), "--drift", code=2).code == "score.drift"
     other = Path(shutil.copytree(run, tmp_path / "run"))
     (other / "intervals.safetensors").unlink()
     assert (said := refused("evaluate", other, "--drift")).code == "run.no-intervals"

@@ -171,40 +171,40 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda f: f.rename(columns={"forecast": "speed"}), "forecasts.lacks-column", "column forecast"),
-        (lambda f: f.drop(columns="lead_minutes"), "forecasts.lacks-column", "lead_minutes or time"),
-        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "forecasts.foreign", "4 of 4 sensors"),
-        (lambda f: f.assign(unit="km/h"), "forecasts.other-unit", "km/h, .* in mph"),
-        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "forecasts.lead", "1, 2, 3 min"),
+        (lambda f: f.rename(columns={"forecast": "speed"}), "given.lacks-column", "column forecast"),
+        (lambda f: f.drop(columns="lead_minutes"), "given.lacks-column", "lead_minutes or time"),
+        (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "given.foreign", "4 of 4 sensors"),
+        (lambda f: f.assign(unit="km/h"), "given.other-unit", "km/h, .* in mph"),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "given.lead", "1, 2, 3 min"),
         (
             lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2),
-            "forecasts.lead",
+            "given.lead",
             "70, 80, 90 min (.|\\n)*'horizon': 24",
         ),
-        (lambda f: pd.concat([f, f.iloc[:3]]), "forecasts.repeat", "3 "),
-        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "forecasts.times", "column origin"),
-        (lambda f: f.assign(forecast="fast"), "forecasts.no-numbers", "column forecast"),
-        (lambda f: pd.concat([f, f["forecast"]], axis=1), "forecasts.column-twice", "column forecast"),
+        (lambda f: pd.concat([f, f.iloc[:3]]), "given.repeat", "3 "),
+        (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "given.times", "column origin"),
+        (lambda f: f.assign(forecast="fast"), "given.no-numbers", "column forecast"),
+        (lambda f: pd.concat([f, f["forecast"]], axis=1), "given.column-twice", "column forecast"),
         (
             lambda f: f.assign(origin=[str(t)[: 19 + 6 * (i % 2)] for i, t in enumerate(f["origin"])]),
-            "forecasts.some-offsets",
+            "given.some-offsets",
             "column origin",
         ),
         (lambda f: f[f["sensor"] != f["sensor"].iloc[0]], "split.sensors", "1 of 4 sensors"),
         (lambda f: f[f["lead_minutes"] == 15], "split.steps", "of 12 steps"),
         (lambda f: f.assign(origin=f["origin"] + pd.Timedelta("90D")), "split.no-forecast", "test split"),
-        (lambda f: f.iloc[:0], "forecasts.empty", ""),
+        (lambda f: f.iloc[:0], "given.empty", ""),
         *(
-            (lambda f, bad=bad: odd(f, bad), "forecasts.no-numbers", "1 .* column lead_minutes")
+            (lambda f, bad=bad: odd(f, bad), "given.no-numbers", "1 .* column lead_minutes")
             for bad in ("", "inf", "nan")
         ),
         (
             lambda f: odd(f.assign(time=f.origin + pd.to_timedelta(f.lead_minutes, "min")), 60),
-            "forecasts.lead-differs",
+            "given.lead-differs",
             "1 row",
         ),
-        (lambda f: f.assign(target="flow"), "forecasts.foreign", "1 of 1 targets"),
-        (lambda f: f.assign(forecast=True), "forecasts.no-numbers", "column forecast"),
+        (lambda f: f.assign(target="flow"), "given.foreign", "1 of 1 targets"),
+        (lambda f: f.assign(forecast=True), "given.no-numbers", "column forecast"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_refused(
@@ -219,9 +219,9 @@ def test_a_file_that_cannot_be_scored_is_refused(
 
 
 def test_files_that_hold_no_forecasts_are_named(data: Path, run: Path, tmp_path: Path) -> None:
-    assert (said := refused("evaluate", data, "--data", data)).code == "forecasts.readings"
+    assert (said := refused("evaluate", data, "--data", data)).code == "given.readings"
     assert "--data" in said
-    assert refused("evaluate", tmp_path / "nothing.csv", "--data", data).code == "forecasts.missing"
+    assert refused("evaluate", tmp_path / "nothing.csv", "--data", data).code == "given.missing"
     (tmp_path / "text.csv").write_text("")
     (tmp_path / "text.parquet").write_text("a,b")
     with h5py.File(tmp_path / "other.h5", "w") as file:
@@ -240,7 +240,7 @@ def test_a_file_is_never_replaced_by_the_scores_of_it(run: Path, saved: Path, tm
 
 def test_what_only_a_run_has_is_not_asked_of_a_file(data: Path, run: Path, saved: Path) -> None:
     assert list(api.evaluate([run, saved], intervals=True).coverage) == [str(run)]
-    with refuses("evaluate.only-files", SettingsError):
+    with refuses("score.only-files", SettingsError):
         api.evaluate(saved, data, intervals=True)
 
 
@@ -248,6 +248,6 @@ def test_truth_values_are_no_forecasts(run: Path, saved: Path, tmp_path: Path) -
     """In Parquet too, where they have a type of their own."""
     path = tmp_path / "made.parquet"
     table(saved).assign(forecast=True).to_parquet(path)
-    with refuses("forecasts.no-numbers") as caught:
+    with refuses("given.no-numbers") as caught:
         api.evaluate([run, path])
     assert "column forecast" in str(caught.value)

@@ -238,7 +238,7 @@ def test_a_forecast_that_is_not_finite_is_refused() -> None:
     sums = SignedErrors(torch.full((3, 1), 60.0), 4, 2)
     values = torch.zeros(4, 2, 3, 1)
     values[2, 1, 1] = math.inf
-    with refuses("intervals.overflow"):
+    with refuses("score.overflow"):
         sums.update(values, example().batch, Target(values, values == 0))
 
 
@@ -320,7 +320,7 @@ def test_every_bit_of_the_intervals_counts(run: Path) -> None:
         damaged = bytearray(content)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        with refuses("tensors.unreadable") as caught:
+        with refuses("tensors.torn") as caught:
             open_run(run).read_intervals(weights)
         assert path.name in str(caught.value)
 
@@ -349,7 +349,7 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
         "errors": ({}, {"errors": "many"}),
     }[how]
     foreign(run, about, **{name: tensor.contiguous() for name, tensor in tensors.items()})
-    assert (error := refused("predict", run, "--interval", "0.9")).code == "tensors.unreadable"
+    assert (error := refused("predict", run, "--interval", "0.9")).code == "tensors.torn"
     assert "intervals.safetensors" in error
 
 

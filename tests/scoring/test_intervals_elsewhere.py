@@ -86,7 +86,7 @@ def test_notes_say_how_many_days_are_known_and_of_what_the_intervals_are(run: Pa
     guess = (f"metr_la, where {run} was", f"guess: {data} ")
     for at, says in (("2012-05-05 10:00", own), ("2012-05-03 10:00", guess)):
         done = works("predict", run, "--data", data, "--at", at, "--interval", "0.9")
-        assert {"predict.zero-shot", "intervals.source"} <= {*done.codes}
+        assert {"predict.days", "intervals.source"} <= {*done.codes}
         assert [each for each in says if each not in " ".join(done.stderr.split())] == []
 
 

@@ -76,7 +76,7 @@ def test_a_number_of_days_is_one(run: Path, days: str) -> None:
 
 def test_a_run_without_climatology_is_refused_before_it_is_scored(data: Path, tmp_path: Path) -> None:
     run = small_run(data, tmp_path / "run", "--no-climatology", *QUICK)
-    assert (error := refused("evaluate", run, "--climatology-days", "all", code=2)).code == "evaluate.no-climatology"
+    assert (error := refused("evaluate", run, "--climatology-days", "all", code=2)).code == "score.no-climatology"
     assert str(run) in error
     assert "--climatology" in error
     assert evaluate([run])[run].overall().count > 0

@@ -77,7 +77,7 @@ def test_the_tables_are_printed_and_in_the_json(run: Path) -> None:
     printed = json.loads(socialx("evaluate", run, "--by", "hour", "--json").stdout)["by"][str(run)]
     assert [row["key"] for row in printed["hour"]] == list(range(24))
     assert "by" not in json.loads(socialx("evaluate", run, "--json").stdout)
-    assert (error := refused("evaluate", run, "--by", "week", code=2)).code == "evaluate.by"
+    assert (error := refused("evaluate", run, "--by", "week", code=2)).code == "score.by"
     assert "weekday, sensor, congestion" in error
 
 
@@ -134,7 +134,7 @@ def test_nothing_valid_is_no_difference() -> None:
     nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
-    with refuses("compare.few-days", SettingsError) as caught:
+    with refuses("score.few-days", SettingsError) as caught:
         DailyErrors(days[1:], 2, CPU)
     assert "5 days" in str(caught.value)
 
@@ -150,8 +150,8 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout
     for words in ([run], [run, run], [run, worse, run.parent / "third"]):
-        assert refused("evaluate", *words, "--compare", code=2).code == "evaluate.compare"
-    assert (error := refused("evaluate", run, worse, "--compare", code=2)).code == "compare.few-days"
+        assert refused("evaluate", *words, "--compare", code=2).code == "score.two"
+    assert (error := refused("evaluate", run, worse, "--compare", code=2)).code == "score.few-days"
     assert "--split all" in error
 
 
@@ -183,13 +183,13 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
     result = socialx("evaluate", run, "--fail-above", "60min=0.5")
     assert result.exit_code == 3
-    assert result.codes == ("scores.above-limit",)
+    assert result.codes == ("score.above",)
     assert re.fullmatch(f"error: {run}: MAE {mae:.4f} mph at 60 min, .* <= 0.5.\n", result.stderr)
     assert f"{mae:.4f}" in result.stdout
-    assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("scores.limit",)
+    assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("score.limit",)
     data = run.parent / "small.h5"
     none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
-    assert none.code == "evaluate.limit-without-run"
+    assert none.code == "score.no-run"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path,
     for words, status, code, says in (
         ([run, "--save-forecasts", tmp_path / "x.csv"], 2, "output.suffix", ".h5 or .parquet"),
         ([run, "--save-forecasts", there], 1, "output.exists", "--overwrite"),
-        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "evaluate.one-run", "--save-forecasts"),
+        ([run, worse, "--save-forecasts", tmp_path / "x.h5"], 2, "score.one-run", "--save-forecasts"),
     ):
         assert (error := refused("evaluate", *words, code=status)).code == code
         assert says in error

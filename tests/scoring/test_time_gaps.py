@@ -223,7 +223,7 @@ def test_an_older_run_that_was_trained_across_gaps_says_so(gappy: tuple[Path, Pa
     _, run = gappy
     before = older(run, tmp_path, 1234)
     done = works("evaluate", before, run, "--compare", "--split", "all")
-    assert "protocol.windows-across-gaps" in done.codes
+    assert "fit.across-gaps" in done.codes
     assert done.stderr.count("a time gap") == len(re.findall(f"{before}: .* 1,234 windows ", done.stderr)) == 1
     assert api.evaluate(before)[str(before)] == api.evaluate(run)[str(run)]
     for each in (before, run):

@@ -127,14 +127,14 @@ def test_the_token_of_the_environment_is_no_setting_and_is_not_printed(run: Path
 def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = socialx("serve", run, "--port", taken.getsockname()[1])
-    assert (result.exit_code, result.codes[-1]) == (2, "serve.address")
+    assert (result.exit_code, result.codes[-1]) == (2, "serve.bind")
     assert "already in use" in result.stderr
     for arguments, code, word in (
         (["--follow"], "serve.follow", "--data FILE.h5"),
         (["--port", "70000"], "serve.port", "65535"),
-        (["--host", "nowhere.invalid"], "serve.address", "--host"),
-        (["--queue", "0"], "serve.range", "--queue 0"),
-        (["--max-body", "nan"], "serve.range", "--max-body"),
+        (["--host", "nowhere.invalid"], "serve.bind", "--host"),
+        (["--queue", "0"], "serve.low", "--queue 0"),
+        (["--max-body", "nan"], "serve.low", "--max-body"),
         (["--token-file", str(tmp_path / "no")], "serve.token-unreadable", str(tmp_path / "no")),
     ):
         assert (error := refused("serve", run, *arguments, code=2)).code == code

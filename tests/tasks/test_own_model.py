@@ -140,11 +140,11 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
     ]
     for command in commands:
         error = refused(*command, code=2)
-        assert (error.code, f"({saved}): {OWN[1]} " in error) == ("model.unnamed", True)
+        assert (error.code, f"({saved}): {OWN[1]} " in error) == ("model.own", True)
         assert {*OWN} <= {*error.split()}
     monkeypatch.setenv("SOCIALX_MODEL__KIND", "own_models:WindowMlp")
     for command in (training(), ("evaluate", trained)):
-        assert refused(*command, code=2).code == "model.unnamed"
+        assert refused(*command, code=2).code == "model.own"
     monkeypatch.delenv("SOCIALX_MODEL__KIND")
     stolen = socialx.load_run(trained).settings
     for call in (
@@ -152,7 +152,7 @@ def test_no_file_and_no_variable_runs_code(trained: Path, tmp_path: Path, monkey
         lambda: socialx.train("small.h5", settings=stolen, run_dir="x"),
         lambda: load_settings([saved]),
     ):
-        with refuses("model.unnamed", SettingsError) as caught:
+        with refuses("model.own", SettingsError) as caught:
             call()
         assert f"model={{'kind': {OWN[1]!r}}}" in str(caught.value)
     works("config", "-c", saved)  # it prints, and builds nothing
@@ -276,7 +276,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ("own_lacking:Model", "model.import", "'no_such_package'"),
         ("own_broken:Model", "model.import", "(invalid syntax"),
         ("own_models:number", "model.no-module", "torch.nn.Module"),
-        ("own_models:Greedy", "model.arguments", " beams,"),
+        ("own_models:Greedy", "model.asks", " beams,"),
         ("own_models:Flat", "model.shape", " (16, 12, 4), not (16, 12, 4, 1)"),
         ("own_models:Picky", "model.sizes", "width 8 is odd"),
         ("own_models", "settings.invalid", "package.module:Class,"),

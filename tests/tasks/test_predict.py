@@ -173,22 +173,22 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
     fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
     error = refused("predict", run, "--data", fewer)
     lost = [api.predict(run).sensors[place] for place in (1, 3)]
-    assert error.code == "store.lacks-sensors"
+    assert error.code == "store.lacks"
     assert all(fact in error for fact in (" 2 of 4 sensors ", f" ({', '.join(lost)})"))
 
 
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ({"at": "2012-05-04 09:02"}, "predict.no-row", " at='2012-05-04 09:00:00' or at="),
+        ({"at": "2012-05-04 09:02"}, "predict.row", " at='2012-05-04 09:00:00' or at="),
         ({"at": "2030-01-01"}, "predict.late", " reaches 60 min, to 2012-05-04 10:15:00."),
         ({"at": "2012-05-03 00:10"}, "predict.before", " 12 rows, "),
         ({"at": "soon"}, "time.unreadable", "at='soon'"),
         ({"at": LAST, "start": LAST}, "predict.at-and-start", " start"),
-        ({"every": "15min"}, "predict.every-without-start", " start"),
+        ({"every": "15min"}, "predict.no-start", " start"),
         ({"start": "2012-05-04 00:00", "every": "7min"}, "predict.every", "every='7min'"),
         ({"start": "2012-05-04 00:00", "every": "often"}, "option.minutes", "every='often'"),
-        ({"start": "2012-05-04 00:02"}, "predict.no-row", " 2012-05-04 00:02:00 or any issue"),
+        ({"start": "2012-05-04 00:02"}, "predict.row", " 2012-05-04 00:02:00 or any issue"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "predict.late", "end='2013-01-01 00:00:00'"),
         ({"sensors": ""}, "forecast.no-sensor", " empty"),
         ({"sensors": ["1", "773869"]}, "forecast.no-sensor", " 2 of 2 sensors (1, 773869)."),

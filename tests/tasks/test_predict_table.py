@@ -206,11 +206,11 @@ def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> N
     ("options", "code", "says"),
     [
         ({}, "predict.old", "export.csv: .*2024-03-06 01:55:00"),
-        ({"at": "2024-03-05 00:02"}, "predict.no-row", "export.csv .*2024-03-05 00:02:00"),
+        ({"at": "2024-03-05 00:02"}, "predict.row", "export.csv .*2024-03-05 00:02:00"),
         ({"at": "2030-01-01"}, "predict.late", "export.csv .*2024-03-06"),
         ({"sensors": "nowhere"}, "forecast.no-sensor", "nowhere"),
         ({"interval": 0.9}, "intervals.source", "export.csv before"),
-        ({"units": None}, "protocol.other-data", "export.csv: .* mph\\."),
+        ({"units": None}, "fit.other-data", "export.csv: .* mph\\."),
     ],
 )
 def test_nothing_names_the_temporary_file(options: dict[str, object], code: str, says: str, here: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_doubt_in_the_forecast_names_the_table(here: Path) -> None:
     table = ["--data", csv.name, "--meta-csv", str(LOCATIONS), "--missing", "none"]
     way = shlex.join(["socialx", "predict", "run", *table])
     assert way in said
-    assert "protocol.missing-values" not in works(*shlex.split(way)[1:]).codes
+    assert "fit.missing-values" not in works(*shlex.split(way)[1:]).codes
 
 
 def test_a_frame_is_named_so(data: Path, run: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_frame_is_named_so(data: Path, run: Path) -> None:
     assert ("predict.old" in said.codes, "the frame: " in said) == (True, True)
     assert "temporary file of" not in said
     said = told(socialx.predict, run, frame, at="2012-05-04 09:02")
-    assert said.codes[-1] == "predict.no-row"
+    assert said.codes[-1] == "predict.row"
     assert re.search(r"the frame .* 2012-05-04 09:02:00\.", said)
 
 
@@ -269,7 +269,7 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     np.testing.assert_array_equal(found.values, wanted.values)
     assert (found.timezone, found.units) == ("Europe/Berlin", ("km/h",))
     said = told(socialx.predict, "zero-shot", table(), **OPTIONS)
-    assert "predict.converted" in said.codes
+    assert "predict.copied" in said.codes
     assert re.search(r"frame .*\n.*\('auto', 'FRAME'", said)
     assert "temporary file of" not in said
     said = told(socialx.predict, "zero-shot", table().reset_index(drop=True), **OPTIONS)
@@ -277,7 +277,7 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     assert re.search("the frame: .* times", said)
     assert "temporary file of" not in said
     said = told(socialx.predict, "zero-shot", table())
-    assert said.code == "frame.no-positions"
+    assert said.code == "frame.no-places"
     assert re.search("the frame: .*\n.* meta_csv='LOCATIONS.csv'", said)
 
 
@@ -353,7 +353,7 @@ def test_a_file_of_socialx_takes_nothing_that_is_said_of_a_table(here: Path) -> 
         ("--timezone", "Europe/Berlin", "--timezone Europe/Berlin"),
     ):
         error = refused("predict", "zero-shot", "--data", "made.h5", flag, value, code=2)
-        assert error.code == "predict.table-option"
+        assert error.code == "predict.option"
         assert f" socialx backfill made.h5 {way}\n" in error
         works("backfill", "made.h5", *way.split())
 
@@ -366,8 +366,8 @@ def test_an_older_file_of_socialx_is_one_too(here: Path) -> None:
 
 def test_what_is_said_of_no_table_is_refused(run: Path) -> None:
     error = refused("predict", run, "--units", "mph", code=2)
-    assert (error.code, "--data FILE.csv" in error) == ("predict.table-option", True)
-    with refuses("predict.table-option", SettingsError) as caught:
+    assert (error.code, "--data FILE.csv" in error) == ("predict.option", True)
+    with refuses("predict.option", SettingsError) as caught:
         socialx.predict(run, table(), meta_csv="places.csv")
     assert all(fact in str(caught.value) for fact in ("meta_csv='places.csv'", " a frame "))
 
@@ -396,7 +396,7 @@ def test_a_full_or_missing_temporary_folder_is_one_line(here: Path, monkeypatch:
 
     monkeypatch.setattr("os.posix_fallocate", full)
     done = command("predict", "zero-shot", "--data", "export.csv", *SAID)
-    assert done.codes[-1] == "output.unwritable"
+    assert done.codes[-1] == "output.failed"
     assert all(fact in done.stderr for fact in (f" export.csv in {here.parent / 'temporary'}: ", "(No space "))
 
 

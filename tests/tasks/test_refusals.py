@@ -30,12 +30,12 @@ def test_dir_names_what_is_public() -> None:
 
 def test_minutes_that_are_no_step_are_answered_with_those_that_are(run: Path) -> None:
     scores = socialx.evaluate([run])[run]
-    with refuses("scores.no-step", SettingsError) as caught:
+    with refuses("score.no-step", SettingsError) as caught:
         scores.at(minutes=17)
     assert re.match("minutes=17: .*\n.* 5, 10, 15, 20", str(caught.value))
-    with refuses("scores.no-target", SettingsError) as caught:
+    with refuses("score.no-target", SettingsError) as caught:
         scores.overall("flow")
     assert re.match("target='flow': .*\n.* avg_speed", str(caught.value))
     done = command("evaluate", run, "--fail-above", "17min=3")
-    assert done.codes[-1] == "scores.limit"
+    assert done.codes[-1] == "score.limit"
     assert re.search("--fail-above 17min=3: .*\n.* 5, ", done.stderr)

@@ -79,5 +79,5 @@ def test_a_protocol_without_the_settings_of_its_training_is_refused(run: Path, r
     del content["settings"]
     path.write_text(json.dumps(content | ({} if record is None else {"settings": record})))
     for words in (("evaluate", run), ("train", "--resume", run, "--max-epochs", "2")):
-        assert (error := refused(*words)).code == "run.content"
+        assert (error := refused(*words)).code == "run.other"
         assert "protocol.json" in error

@@ -85,7 +85,7 @@ def said(command: str, run: Path) -> Said:
         except SocialxError as error:
             return Said.of(f"error: {error}", [error.code])
     messages += [each.message.message for each in caught if issubclass(each.category, FallbackWarning)]
-    told = [message for message in messages if message.code.startswith("protocol.")]
+    told = [message for message in messages if message.code.startswith("fit.")]
     return Said.of("\n".join(map(str, told)), (message.code for message in told))
 
 

@@ -200,7 +200,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_training_goes_on(name
     (run / name).unlink(missing_ok=True)
     (run / name).mkdir()
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert (error := refused(*resumed(run))).code == "run.file-is-folder"
+    assert (error := refused(*resumed(run))).code == "run.is-folder"
     assert name in error
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
@@ -313,7 +313,7 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
     (run / name / "kept").mkdir(parents=True)
     before = contents(run)
     words = ["train", "--data", data, "--run-dir", run, "--max-epochs", "1", "--overwrite", *SMALL]
-    assert (error := refused(*words)).code == "run.file-is-folder"
+    assert (error := refused(*words)).code == "run.is-folder"
     assert name in error
     assert contents(run) == before
     assert (run / name / "kept").is_dir()
@@ -322,7 +322,7 @@ def test_a_folder_in_the_place_of_a_run_file_is_refused_before_a_run_is_cleared(
 OTHER_FORMATS = {
     "1\n": ("run.format", " 1, "),
     "3\n": ("run.format", " 3, "),
-    "two\n": ("run.format-no-number", "two"),
+    "two\n": ("run.format-text", "two"),
     None: ("run.format-missing", "socialx train --config"),
 }
 
@@ -357,7 +357,7 @@ def test_a_damaged_climatology_is_refused(run: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    assert (error := refused("predict", run)).code == "tensors.unreadable"
+    assert (error := refused("predict", run)).code == "tensors.torn"
     assert error.startswith(f"error: {path}: ")
     assert "sha256" in error
 
@@ -369,7 +369,7 @@ def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | 
     described = {"schema": "socialx.climatology/2", "first": "1", "end": "2"} | ({} if kind is None else {"kind": kind})
     signed = {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))}
     save_file(tensors, path, signed)
-    assert (error := refused("predict", run)).code == "tensors.unreadable"
+    assert (error := refused("predict", run)).code == "tensors.torn"
     assert str(path) in error
 
 
@@ -389,5 +389,5 @@ def test_a_run_whose_forecasts_are_not_numbers_is_refused(command: list[str], ru
     result = socialx(command[0], run, *command[1:])
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "scores.overflow" in result.codes
+    assert "score.overflow" in result.codes
     assert str(run) in result.stderr

@@ -257,7 +257,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
     assert error(tmp_path).code == "run.not"
     damaged = Path(shutil.copytree(first, tmp_path / "damaged"))
     (damaged / "best.safetensors").write_bytes(b"none")
-    assert error(damaged).code == "tensors.unreadable"
+    assert error(damaged).code == "tensors.torn"
     text = (first / "settings.yaml").read_text()
     (damaged / "settings.yaml").write_text(text.replace("  seed: 0", "  seed: 7"))
     assert error(damaged, code=2).code == "settings.edited"
@@ -286,7 +286,7 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
         socialx.convert(
             "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta_csv=places, quantity=quantity, **given
         )
-    codes = {"speed": ["protocol.other-data", "run.other-step"], "flow": ["store.no-feature", "store.no-feature"]}
+    codes = {"speed": ["fit.other-data", "run.other-step"], "flow": ["store.no-feature", "store.no-feature"]}
     for quantity, says in (("speed", "30 min"), ("flow", "avg_speed")):
         words = ["--data", tmp_path / f"{quantity}.h5"]
         trained = refused("train", "--init-from", first, "--run-dir", tmp_path / "run", *words)

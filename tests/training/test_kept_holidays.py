@@ -19,7 +19,7 @@ from socialx.tasks.opened import open_forecasting
 from tests.commands import refused, small_file, small_run, works
 
 LIST = "2012-05-04,Sunday\n2012-05-10,Saturday\n"
-CODE, TOLD = "protocol.other-holidays", "other holidays"
+CODE, TOLD = "fit.other-holidays", "other holidays"
 EDITS = {
     "another weekday": "2012-05-04,Saturday\n2012-05-10,Saturday\n",
     "a day less": "2012-05-10,Saturday\n",

@@ -89,19 +89,19 @@ def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
 
 def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
-    assert (line := refused("predict", run, "--data", without)).code == "protocol.other-clock"
+    assert (line := refused("predict", run, "--data", without)).code == "fit.other-clock"
     assert f"backfill {without} --local-zone {LA}" in line
     works("backfill", without, "--local-zone", LA)
     works("predict", run, "--data", without)
     paris = moved(wall, tmp_path / "paris.h5", "Europe/Paris")
     for command in ("predict", "evaluate"):
-        assert (line := refused(command, run, "--data", paris)).code == "protocol.other-clock"
+        assert (line := refused(command, run, "--data", paris)).code == "fit.other-clock"
         assert "Europe/Paris" in line
     copy = tmp_path / "copy"
     small = small_run(moved(wall, tmp_path / "own.h5", LA), copy, "--max-epochs", "2")
     with h5py.File(tmp_path / "own.h5", "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
-    assert refused("train", "--resume", small, "--max-epochs", "3").code == "protocol.other-clock"
+    assert refused("train", "--resume", small, "--max-epochs", "3").code == "fit.other-clock"
 
 
 @pytest.mark.slow

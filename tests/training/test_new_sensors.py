@@ -103,7 +103,7 @@ def test_a_new_sensor_is_forecast_and_named(free: Path, data: Path, five: Path, 
     output = tmp_path / "next.csv"
     result = works("predict", free, "--data", five, "--interval", "0.8", "-o", output)
     (new,) = set(api.load_run(free).path and _ids(five)) - set(_ids(data))
-    assert {"run.new-sensors", "run.intervals-of-all"} <= set(result.codes)
+    assert {"run.some-new", "run.intervals-of-all"} <= set(result.codes)
     assert str(free) in result.stderr
     assert new in result.stderr
     assert result.stderr.count("1 of 5") == 2
@@ -133,7 +133,7 @@ def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
 ) -> None:
     other = renamed(five, tmp_path / "other.h5")
     assert refused("predict", free, "--data", other).code == "run.all-new"
-    assert (line := refused("evaluate", trained, "--data", five)).code == "protocol.other-data"
+    assert (line := refused("evaluate", trained, "--data", five)).code == "fit.other-data"
     assert "4 sensors with --data" in line
 
 
@@ -154,7 +154,7 @@ def test_a_training_takes_what_the_run_knows_and_learns_the_rest(free: Path, fiv
             assert learnt or name.endswith("source")  # it was zero, and stays so where it is no sensor's neighbour
             before, after = known[name], table.index_select(axis, shared)
             assert (after - before).abs().max() < 0.1  # one epoch away from what it was, not drawn anew
-    assert "run.new-sensors" not in works("predict", tmp_path / "next", "--data", five).codes
+    assert "run.some-new" not in works("predict", tmp_path / "next", "--data", five).codes
 
 
 def _ids(file: Path) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def used(door: str, run: Path) -> Path:
 
 
 OTHER_DATA = r"small\.h5: .*/runs/(\w+, from 2012-05-03 00:00:00 to 2012-05-0\d |a )"
-OTHER_CODES = ("run.other-file", "run.trained-with")
+OTHER_CODES = ("run.other-file", "run.with-other")
 
 
 @pytest.mark.parametrize(("door", "other"), cross(DOORS, OTHERS, "predict"))

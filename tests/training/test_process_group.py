@@ -347,9 +347,9 @@ def test_what_all_have_found_is_said_by_the_first() -> None:
 @pytest.mark.parametrize(
     ("state", "code", "says"),
     [
-        (TrainState(batch=9, ranks=2), "resume.other-batches", "batch 9 of 8"),
-        (TrainState(batch=3, ranks=4), "resume.other-processes", "start 4 processes"),
-        (TrainState(epoch=2, best_epoch=1), "resume.other-processes", "by 1 processes"),
+        (TrainState(batch=9, ranks=2), "resume.batches", "batch 9 of 8"),
+        (TrainState(batch=3, ranks=4), "resume.processes", "start 4 processes"),
+        (TrainState(epoch=2, best_epoch=1), "resume.processes", "by 1 processes"),
     ],
 )
 def test_the_rest_of_an_epoch_needs_the_same_batches(state: TrainState, code: str, says: str, tmp_path: Path) -> None:

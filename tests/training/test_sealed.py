@@ -37,7 +37,7 @@ def test_texts_and_tensors_are_sealed_and_of_weights_the_epoch(tmp_path: Path) -
     sealed.write(other, {"a": np.ones(3, np.float32)}, {"schema": "s/1", "unit": "mps"})
     assert seal(one) != seal(other)
     one.write_bytes(one.read_bytes().replace(b"mph", b"mps"))
-    with refuses("tensors.unreadable") as caught, sealed.refuse_unreadable(one, "no table", ""):
+    with refuses("tensors.torn") as caught, sealed.refuse_unreadable(one, "no table", ""):
         sealed.read(one)
     assert "one: no table (" in str(caught.value)
     assert "sha256" in str(caught.value)

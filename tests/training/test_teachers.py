@@ -105,7 +105,7 @@ def test_a_teacher_of_other_windows_or_sensors_is_refused(data: Path, trained: P
     assert "horizon 12, not 6" in error
     (tmp_path / "b").mkdir()
     other = small_file(tmp_path / "b", sensors=6)
-    assert (error := refused("train", "--data", other, *options, trained)).code == "protocol.other-data"
+    assert (error := refused("train", "--data", other, *options, trained)).code == "fit.other-data"
     assert re.match(rf"error: {other}: .* {trained} \(", error)
     assert refused("train", "--data", data, *options, tmp_path).code == "run.not"
     assert not (tmp_path / "a").exists()
@@ -126,7 +126,7 @@ def test_rows_that_reach_a_run_through_another_are_told(way: str, longer: Path, 
     if " of a " in way:
         done = works(*words, "--init-from", tmp_path / "run", "--run-dir", tmp_path / "next")
     run = tmp_path / ("next" if " of a " in way else "run")
-    assert "train.seen-test" in done.codes
+    assert "train.seen" in done.codes
     assert f"{longer}" in done.stderr
     assert " until 2012-05-0" in done.stderr
     assert "split.seen" in (done := works("evaluate", run)).codes
@@ -147,7 +147,7 @@ def test_rows_seen_in_another_zone_are_compared_as_instants(trained: Path) -> No
 
 def test_rows_of_the_same_training_are_no_test_rows(data: Path, trained: Path, tmp_path: Path) -> None:
     words = ("train", "--data", data, "--max-epochs", "1", *SMALL, "--teacher", trained)
-    assert "train.seen-test" not in works(*words, "--run-dir", tmp_path / "run").codes
+    assert "train.seen" not in works(*words, "--run-dir", tmp_path / "run").codes
     done = works("evaluate", tmp_path / "run")
     assert "seen" not in done.stdout + done.stderr
 

@@ -302,9 +302,9 @@ def test_a_run_that_goes_on_longer_says_where_its_learning_rate_ends(more: list[
     data, run = small_file(tmp_path, 150), tmp_path / "run"
     options = ["--model", "linear", "--max-epochs", "1", "--batch-size", "32"]
     first = works("train", "--data", data, "--run-dir", run, *options)
-    assert "train.rate-ends" not in first.codes
+    assert "train.rate" not in first.codes
     result = works("train", "--resume", run, *more)
-    assert result.codes.count("train.rate-ends") == 1
+    assert result.codes.count("train.rate") == 1
     assert "ends in epoch 2" in result.stderr
 
 

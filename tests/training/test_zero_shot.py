@@ -91,7 +91,7 @@ def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folde
 
 def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path) -> None:
     for at, days in (("2012-05-03 10:00", "0 days"), ("2012-05-04 10:00", "1 day")):
-        assert "predict.zero-shot" in (done := works("predict", run, "--data", data, "--at", at)).codes
+        assert "predict.days" in (done := works("predict", run, "--data", data, "--at", at)).codes
         assert re.search(rf" {days} of .* 7 or more", " ".join(done.stderr.split()))
 
 

@@ -202,7 +202,7 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
         with file_lock(path, WAIT_S):
             if file_signature(path) != store.version:
                 raise SocialxError(
-                    "append.changed-meanwhile", path, "the file was changed while it was read", "run the command again"
+                    "file.changed", path, "the file was changed while it was read", "run the command again"
                 )
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
@@ -282,7 +282,7 @@ def _contents(base: _Base, request: ConvertOptions) -> Contents:
     if cased:
         note(
             Message(
-                "append.case-of-ids",
+                "append.case",
                 request.where,
                 f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})",
             )
@@ -297,7 +297,7 @@ def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _Ne
     units = contents.units
     if len(features) > 1 and list(units) != features:
         problem = f"the tables hold {', '.join(units)}, and {store.path} holds {', '.join(features)}"
-        raise SocialxError("append.other-quantity", where, problem, _anew())
+        raise SocialxError("append.quantity", where, problem, _anew())
     for other in base.stores:
         if other.unit != "unknown" and units.get(other.feature, other.unit) not in (None, other.unit):
             problem = f"{other.feature} is in {units[other.feature]}, and that of {store.path} in {other.unit}"
@@ -324,10 +324,7 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
         if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
             raise SocialxError(
-                "append.zone-unsaid",
-                where,
-                problem,
-                f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}",
+                "append.zone", where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}"
             )
         if given is None:
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
@@ -358,15 +355,13 @@ def _columns(base: _Base, where: str, contents: Contents) -> np.ndarray:
     """Return the file column of each sensor in the tables ``where``, int64; raise for absent sensors or other lanes."""
     ids, path, lanes = contents.ids or (), base.store.path, base.lanes
     if twice := find_repeated(ids):
-        raise SocialxError(
-            "append.sensor-twice", where, f"sensors appear twice ({sample(twice)})", "remove one of them"
-        )
+        raise SocialxError("append.twice", where, f"sensors appear twice ({sample(twice)})", "remove one of them")
     column_by_key = {match_key(vdid): column for column, vdid in enumerate(base.ids)}
     if foreign := [vdid for vdid in ids if match_key(vdid) not in column_by_key]:
         problem = f"{path} lacks {len(foreign)} of the {counted(len(ids), 'sensor')} ({sample(foreign, 10)})"
         drop = f" ({Argument('drop', foreign[0])})" if contents.droppable and len(foreign[0]) <= ITEM else ""
         remedy = f"add them with {Argument('meta_csv', 'LOCATIONS.csv')}, or leave them out{drop}"
-        raise SocialxError("append.other-sensors", where, problem, remedy)
+        raise SocialxError("append.sensors", where, problem, remedy)
     columns = np.array([column_by_key[match_key(vdid)] for vdid in ids])
     if lanes is None:
         return columns
@@ -374,7 +369,7 @@ def _columns(base: _Base, where: str, contents: Contents) -> np.ndarray:
         if sensor_lanes != lanes[column]:
             file_lanes = f"that of {path} is made of lanes {lanes[column]}"
             problem = f"sensor {vdid} has {f'lanes {sensor_lanes}' if sensor_lanes else 'no lanes'}, and {file_lanes}"
-            raise SocialxError("append.other-lanes", where, problem, f"write the same lanes, or {_anew()}")
+            raise SocialxError("append.other-lane", where, problem, f"write the same lanes, or {_anew()}")
     return columns
 
 
@@ -392,9 +387,7 @@ def _compare(base: _Base, table: _NewRows, fill_gaps: bool) -> _Change:
         before = counted(int(lost.sum()), "row is", "rows are")
         problem = f"{before} before the end of {store.path}, which lacks the time"
         times = list(map(store.clock.text, early[lost].tolist()))
-        raise SocialxError(
-            "append.other-readings", table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}"
-        )
+        raise SocialxError("append.differs", table.path, f"{problem} ({sample(times)})", f"remove them, or {_anew()}")
     old, new = base.readings(rows), table.values[:n_old]
     read, given = base.are_readings(old), base.are_readings(new)
     differ = ((old != new) & read)[:, table.columns]
@@ -457,7 +450,7 @@ def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
         note(f"{where}: {counted(same, 'row is', 'rows are')} in {store.path} already and were left out")
     if done.absent:
         problem = f"the table lacks {len(done.absent)} of {counted(len(base.ids), 'sensor')} of {store.path}"
-        note(Message("append.absent-sensors", where, problem, "", done.absent))
+        note(Message("append.absent", where, problem, "", done.absent))
     if len(gap):
         ends = " .. ".join(map(store.clock.text, gap[[0, -1]].tolist()))
         problem = f"{counted(len(gap), 'row is', 'rows are')} neither here nor in {where} ({ends})"
@@ -473,11 +466,7 @@ def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
     old_median, median = float(np.median(week[valid])), float(np.median(readings))
     if median > UNIT_RATIO * old_median or old_median > UNIT_RATIO * median:
         problem = f"half of the readings are above {median:.4g}, and of {store.path} above {old_median:.4g}"
-        note(
-            Message(
-                "append.other-level", where, problem, f"check that the readings are in {store.unit}, as in the file"
-            )
-        )
+        note(Message("append.level", where, problem, f"check that the readings are in {store.unit}, as in the file"))
 
 
 def _extend(change: _Change, file: h5py.File) -> None:

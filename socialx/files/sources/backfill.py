@@ -484,7 +484,5 @@ def expand(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in (".h5", ".hdf5") and file.name[0] != ".")
     if not files:
-        raise SocialxError(
-            "backfill.empty-folder", path, "there is no .h5 or .hdf5 file in this folder", "name the files"
-        )
+        raise SocialxError("backfill.nothing", path, "there is no .h5 or .hdf5 file in this folder", "name the files")
     return files

@@ -30,10 +30,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
     facts = published.dataset(dataset)
     if facts is None:
         raise SettingsError(
-            "download.unknown",
-            dataset,
-            "this data set cannot be downloaded",
-            f"choose {' or '.join(published.DATASETS)}",
+            "fetch.unknown", dataset, "this data set cannot be downloaded", f"choose {' or '.join(published.DATASETS)}"
         )
     if mirror is not None:
         is_address = False
@@ -43,9 +40,7 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
             is_address = bool(reachable and re.fullmatch(r"[!-~]+", mirror))
         if not is_address:
             example = "give one like https://example.org/folder"
-            raise SettingsError(
-                "download.address", f"{mirror[:200]!a}", "this is not an http or https address", example
-            )
+            raise SettingsError("fetch.address", f"{mirror[:200]!a}", "this is not an http or https address", example)
     return [(file, file.url if mirror is None else f"{mirror.rstrip('/')}/{file.name}") for file in facts.files]
 
 
@@ -71,14 +66,14 @@ def fetch(
                     head = file.read(256).lstrip().lower()
                 impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
                 raise SocialxError(
-                    "download.other-content",
+                    "fetch.other-content",
                     url,
                     f"the server sends {next(impostors, 'another file')} ({fault})",
                     f"try another server with {MIRROR}",
                 )
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(
-            "download.unwritable", target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
+            "fetch.unwritable", target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
         ) from error
     return target
 
@@ -105,9 +100,9 @@ def _receive(path: Path, url: str, timeout_s: float) -> None:
         if failures <= len(WAITS_S):
             wait_s = WAITS_S[failures - 1]
             with work("waiting to try again", None, "B"):
-                note(Message("download.again", url, f"{state}: trying again in {wait_s:g} s"))
+                note(Message("fetch.again", url, f"{state}: trying again in {wait_s:g} s"))
                 time.sleep(wait_s)
-    raise SocialxError("download.lost", url, state, f"run the same command again, or try another server with {MIRROR}")
+    raise SocialxError("fetch.lost", url, state, f"run the same command again, or try another server with {MIRROR}")
 
 
 def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
@@ -124,19 +119,14 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
         raise SocialxError(
-            "download.no-answer",
-            url,
-            answer,
-            f"check the connection and the address, or try another server with {MIRROR}",
+            "fetch.no-answer", url, answer, f"check the connection and the address, or try another server with {MIRROR}"
         ) from None
     with response:
         if response.status_code != 200:
             answer = f"the server answered HTTP {response.status_code} ({(response.reason or '')[:160]!a})"
             if response.status_code in MAY_PASS:
                 raise ConnectionError(answer)
-            raise SocialxError(
-                "download.status", url, answer, f"check the address, or try another server with {MIRROR}"
-            )
+            raise SocialxError("fetch.status", url, answer, f"check the address, or try another server with {MIRROR}")
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         with path.open("wb") as file, work(f"download {url.rpartition('/')[2]}", total, "B") as bar:
@@ -146,7 +136,7 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
                         raise SocialxError(
-                            "download.too-large",
+                            "fetch.too-large",
                             url,
                             f"the server sends more than {MOST_BYTES:,} bytes",
                             f"try another server with {MIRROR}",

@@ -112,10 +112,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         if timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
             raise SocialxError(
-                "frame.zone-unsaid-in-file",
-                WHERE,
-                f"the times are of {times.tz}, and {like.path} does not say its zone",
-                remedy,
+                "frame.file-zone", WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy
             )
         if not times.has_duplicates and times.tz_convert(timezone).tz_localize(None).has_duplicates:
             timezone, local_zone = "UTC", timezone

@@ -35,12 +35,10 @@ def _read(request: ConvertOptions) -> Contents:
         feature = said or (SPEED if request.units in KMH else None)
         if feature is None:
             asks = f"add {Argument('quantity', 'flow')} or {Argument('quantity', 'speed')}"
-            raise SettingsError("hdfstore.quantity", path, f"the frame {key!r} does not say what it holds", asks)
+            raise SettingsError("pandas.quantity", path, f"the frame {key!r} does not say what it holds", asks)
         ids, times = _ids(path, file[key], "axis0"), _times(path, file[key])
         if twice := find_repeated(ids):
-            raise SocialxError(
-                "hdfstore.sensor-twice", path, f"sensors are named more than once ({sample(twice)})", ADVICE
-            )
+            raise SocialxError("pandas.twice", path, f"sensors are named more than once ({sample(twice)})", ADVICE)
         columns = _block_columns(path, file[key], ids, len(times))
     blocks = read_blocks(path, times, 8 * len(ids), partial(_rows, path, len(ids), columns))
     missing = next(iter(request.codes([feature])), None)
@@ -73,16 +71,14 @@ def _find_key(request: ConvertOptions, file: h5py.File) -> str:
             return only[0]
     if frames:
         problem = f"there are {len(frames)} frames in it ({sample(frames)})"
-        raise SettingsError("hdfstore.several-frames", path, problem, f"name one with {Argument('channel', frames[0])}")
+        raise SettingsError("pandas.several-frames", path, problem, f"name one with {Argument('channel', frames[0])}")
     if _groups(file, "table"):
         remedy = "write it with DataFrame.to_hdf(..., format='fixed')"
-        raise SocialxError(
-            "hdfstore.table-format", path, "the HDFStore is in format='table', which is not read", remedy
-        )
+        raise SocialxError("pandas.table-format", path, "the HDFStore is in format='table', which is not read", remedy)
     if "data/features" in file:
-        raise SocialxError("hdfstore.socialx-file", path, "this is already a socialx file", Command("inspect", path))
+        raise SocialxError("pandas.socialx-file", path, "this is already a socialx file", Command("inspect", path))
     raise SocialxError(
-        "hdfstore.no-frame", path, f"this is HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE
+        "pandas.no-frame", path, f"this is HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE
     )
 
 
@@ -91,7 +87,7 @@ def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.
     dataset = frame.get(name)
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim != dimensions:
         state = f"has shape {dataset.shape}" if isinstance(dataset, h5py.Dataset) else "is not there"
-        raise SocialxError("hdfstore.dataset", path, f"{frame.name}/{name} {state}, not a plain frame", ADVICE)
+        raise SocialxError("pandas.dataset", path, f"{frame.name}/{name} {state}, not a plain frame", ADVICE)
     check_dataset(path, dataset, ADVICE)
     return dataset
 
@@ -103,7 +99,7 @@ def _ids(path: Path, frame: h5py.Group, name: str) -> tuple[str, ...]:
         return tuple(label.decode("utf-8", "replace") for label in labels[:])
     if labels.dtype.kind in "iu":
         return tuple(str(label) for label in labels[:])
-    raise SocialxError("hdfstore.ids", path, f"{labels.name} holds {labels.dtype}, neither text nor integers", ADVICE)
+    raise SocialxError("pandas.ids", path, f"{labels.name} holds {labels.dtype}, neither text nor integers", ADVICE)
 
 
 def _times(path: Path, frame: h5py.Group) -> np.ndarray:
@@ -113,23 +109,21 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     match = re.fullmatch(r"datetime64(?:\[(s|ms|us|ns)\])?", text)
     if not match or index.dtype != np.int64:
-        raise SocialxError(
-            "hdfstore.no-time-index", path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE
-        )
+        raise SocialxError("pandas.times", path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
         helps = f"write frame.tz_convert('UTC').tz_localize(None), and say {Argument('timezone', 'UTC')}"
         raise SocialxError(
-            "hdfstore.zone", path, f"{index.name} has a time zone, which HDFStores are not read with", helps
+            "pandas.zone", path, f"{index.name} has a time zone, which HDFStores are not read with", helps
         )
     if not len(index):
-        raise SocialxError("hdfstore.no-rows", path, f"{index.name} has no rows", ADVICE)
+        raise SocialxError("pandas.no-rows", path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
     seconds = moments.astype("datetime64[s]")
     right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
     if not right.all():  # a fraction of a second, or NaT
         row = int(right.argmin())
         raise SocialxError(
-            "hdfstore.part-of-second", path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE
+            "pandas.part-of-second", path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE
         )
     return seconds.astype(np.int64)
 
@@ -147,14 +141,11 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
         values = _dataset(path, frame, items.replace("items", "values"), 2)
         if values.shape != (rows, len(labels)) or values.dtype.kind not in "fiu" or not column.keys() >= set(labels):
             problem = f"{values.name} is {values.dtype} {values.shape} for {rows} rows and {len(labels)} sensors"
-            raise SocialxError("hdfstore.no-plain-frame", path, f"{problem}, not a plain frame", ADVICE)
+            raise SocialxError("pandas.no-plain-frame", path, f"{problem}, not a plain frame", ADVICE)
         columns[values.name] = np.array([column[label] for label in labels], np.int64)
     if sorted(np.concatenate([np.empty(0, np.int64), *columns.values()])) != list(range(len(ids))) or not ids:
         raise SocialxError(
-            "hdfstore.blocks",
-            path,
-            f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once",
-            ADVICE,
+            "pandas.blocks", path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE
         )
     return columns
 

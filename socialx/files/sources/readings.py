@@ -48,9 +48,7 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     request = replace(request, timezone=request.timezone or contents.zone)
     if contents.timezone and contents.times is None and request.timezone not in (None, contents.timezone):
         problem = f"the times say themselves how far they are from UTC, and are written in {contents.timezone}"
-        raise SettingsError(
-            "convert.zone-said", request.where, problem, f"drop {Argument('timezone', request.timezone)}"
-        )
+        raise SettingsError("convert.zoned", request.where, problem, f"drop {Argument('timezone', request.timezone)}")
     ids, numbered = _ids(request, contents)
     dataset, published = _find_published(dataset, request, ids)
     sensors, positions, unknown = _sensors(request, contents, ids, dataset)
@@ -68,7 +66,7 @@ def read(kind: str, request: ConvertOptions) -> Readings:
         readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
         raise SettingsError(
-            "convert.rows-as-published",
+            "convert.published",
             "",
             f"{dataset.name} keeps the rows that it has as published",
             f"drop {Argument('freq')}",
@@ -135,13 +133,13 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         named = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
         raise SocialxError(
-            "convert.other-data-set",
+            "convert.other-set",
             path,
             problem,
             likely if other else Command("convert", "auto", path, **named, **written),
         )
     sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
-    return (Message("convert.foreign-sensors", path, sentence, sample=foreign),) if foreign else ()
+    return (Message("convert.foreign", path, sentence, sample=foreign),) if foreign else ()
 
 
 def order_times(
@@ -267,9 +265,7 @@ def stored_unit(feature: str, text: str) -> str:
     if feature != SPEED:
         if (measured := parse_unit(text)) and measured[0] == SPEED:
             problem = f"{Argument('units', text)} is a unit of speeds, and the file holds {feature}"
-            raise SettingsError(
-                "units.of-speeds", "", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}"
-            )
+            raise SettingsError("units.speeds", "", problem, f"choose for example {UNITS_LIKE.get(feature, ('%',))[0]}")
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit
@@ -290,9 +286,7 @@ def _readings(
         if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
             problem = f"the ids are not those of {name}, so the data set is named {MINE}"
             notes.append(
-                Message(
-                    "convert.named-mine", request.where, problem, f"choose another name with {Argument('name', 'NAME')}"
-                )
+                Message("convert.name", request.where, problem, f"choose another name with {Argument('name', 'NAME')}")
             )
             name = MINE
     units, unsaid = _units(request, contents, dataset)

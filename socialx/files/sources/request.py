@@ -257,9 +257,7 @@ class ConvertOptions:
         """
         paths = files_in(data)
         if not paths:
-            raise SettingsError(
-                "option.no-file", "", f"{Argument('data')} has no file in it", "name one or several files"
-            )
+            raise SettingsError("call.empty", "", f"{Argument('data')} has no file in it", "name one or several files")
         options_by_name = {option.name: (field, option) for field, option in options(task).items()}
         values: dict[str, Any] = {}
         for name, value in arguments.items():

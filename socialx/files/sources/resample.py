@@ -238,9 +238,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     if request.step_s and len(odd := odd_rows(seconds, step)):
         pair = " and ".join(as_timestamps(seconds[odd[0] : odd[0] + 2]).astype(str))
         remedy = f"drop {freq}, or average finer rows with {Argument('resample', f'{step // 60}min')}"
-        raise SettingsError(
-            "rows.no-multiple", where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy
-        )
+        raise SettingsError("rows.odd", where, f"the rows at {pair} are no multiple of {step // 60} min apart", remedy)
     lacking = gap_times(seconds, step, readings.timezone)
     if not len(lacking):
         return readings, ()
@@ -248,9 +246,7 @@ def fill_gaps(readings: Readings, seconds: np.ndarray, request: ConvertOptions) 
     if len(lacking) > len(seconds) and not request.step_s:
         every = f"{len(lacking) + len(seconds):,} steps of {step // 60} min from the first row to the last one"
         remedy = f"check the dates, or write such rows without readings with {freq}"
-        raise SocialxError(
-            "rows.mostly-gaps", where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy
-        )
+        raise SocialxError("rows.gaps", where, f"{len(lacking):,} of the {every} have no row, such as {first}", remedy)
     axis = np.sort(np.concatenate([seconds, lacking]))
     told = f"{counted(len(lacking), 'missing row is', 'missing rows are')} written without readings"
     lacks = Message("rows.gaps-filled", where, f"{told} ({first}{f' .. {last}' if len(lacking) > 1 else ''})")

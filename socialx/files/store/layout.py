@@ -131,25 +131,25 @@ def read_layout(
     for group in file.values():
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
             raise SocialxError(
-                "layout.hdfstore",
+                "file.hdfstore",
                 path,
                 "this is a pandas HDFStore, not a socialx file",
                 Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5"),
             )
     check_parts(path, file)
     if set(FLAT) <= set(file) and not flat:
-        raise SocialxError("layout.older", path, "this is an older flat file", Command("backfill", path, rewrite=True))
+        raise SocialxError("file.older", path, "this is an older flat file", Command("backfill", path, rewrite=True))
     whole = FLAT[0] if flat else FEATURES
     axes = {FLAT[1]: 0, FLAT[2]: 1} if flat else {VDIDS: 1, FEATURE_NAMES: 2, TIMESTAMPS: 0}
     if lacking := [name for name in (whole, *axes) if not isinstance(file.get(name), h5py.Dataset)]:
-        raise SocialxError("layout.lacks", path, f"the file lacks {', '.join(lacking)}", "convert its source again")
+        raise SocialxError("file.lacks", path, f"the file lacks {', '.join(lacking)}", "convert its source again")
     features, shape = file[whole], file[whole].shape
     right = len(shape) == 3 and features.dtype.kind == "f" and (not flat or shape[2] == len(FLAT_NAMES))
     for name, axis in axes.items():
         text = h5py.check_string_dtype(file[name].dtype)
         if not right or not text or file[name].shape != shape[axis : axis + 1]:
             raise SocialxError(
-                "layout.shapes",
+                "file.shapes",
                 path,
                 f"types or shapes do not agree ({whole} is {features.dtype} {shape}, "
                 f"{name} is {file[name].dtype} {file[name].shape})",
@@ -160,7 +160,7 @@ def read_layout(
     repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
     if repeated or 0 in shape:
         problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"the file holds nothing {shape}"
-        raise SocialxError("layout.sensor-twice", path, problem, "convert it again")
+        raise SocialxError("file.twice", path, problem, "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")
@@ -202,7 +202,7 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
     if codes.dtype.kind not in "iuf":
         raise SocialxError(
-            "layout.codes", path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again"
+            "file.codes", path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again"
         )
     return [float(code) for code in codes]
 
@@ -228,9 +228,7 @@ def read_lanes(path: Path, file: h5py.File, sensors: int) -> list[str] | None:
     if (lanes := file.get(COMBINED)) is None:
         return None
     if not isinstance(lanes, h5py.Dataset) or lanes.shape != (sensors,) or h5py.check_string_dtype(lanes.dtype) is None:
-        raise SocialxError(
-            "layout.lanes", path, f"{COMBINED} is not a text for each sensor", "convert its source again"
-        )
+        raise SocialxError("file.lanes", path, f"{COMBINED} is not a text for each sensor", "convert its source again")
     return [read_text(names) for names in lanes[:]]
 
 

@@ -45,15 +45,11 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
             "hdf5.no-memory", path, f"the file has more than fits into memory ({_words(error)})", advice
         ) from error
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
-        raise SocialxError(
-            "hdf5.damaged", path, f"this is truncated or damaged HDF5 ({_words(error)})", advice
-        ) from error
+        raise SocialxError("hdf5.torn", path, f"this is truncated or damaged HDF5 ({_words(error)})", advice) from error
     except (TypeError, AttributeError, IndexError) as error:
         if not _raised_by_h5py(error):
             raise
-        raise SocialxError(
-            "hdf5.unreadable", path, f"this is HDF5 that cannot be read ({_words(error)})", advice
-        ) from error
+        raise SocialxError("hdf5.other", path, f"this is HDF5 that cannot be read ({_words(error)})", advice) from error
 
 
 @contextmanager
@@ -154,9 +150,7 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
     if dataset.is_virtual or dataset.external:
         others = [source.file_name for source in dataset.virtual_sources()] if dataset.is_virtual else []
         names = ", ".join(dict.fromkeys(others or [name for name, *_ in dataset.external or []]))
-        raise SocialxError(
-            "hdf5.external", path, f"{dataset.name} has its values in other files ({names[:160]})", INSIDE
-        )
+        raise SocialxError("hdf5.apart", path, f"{dataset.name} has its values in other files ({names[:160]})", INSIDE)
     if dataset.shape is None:
         raise SocialxError("hdf5.no-shape", path, f"{dataset.name} is empty, it has not even a shape", advice)
     shape = dataset.shape if dataset.chunks is None else tuple(map(max, dataset.shape, dataset.chunks))

@@ -209,9 +209,7 @@ class Store(ResultRepr):
             problem = f"the file lacks {len(foreign)} of {len(ids)} sensors of the run ({sample(foreign, 10)})"
             free = Argument("model.zero_shot", True)
             remedy = f"name the data of that network, or train a zero-shot run with {free}"
-            raise SocialxError(
-                "store.lacks-sensors", self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy
-            )
+            raise SocialxError("store.lacks", self.path, f"{problem}; it has {sample(list(self.sensors.ids))}", remedy)
         columns = np.array([column_by_id[vdid] for vdid in ids])
         return replace(self, sensors=self.sensors.select(columns), columns=columns)
 
@@ -221,7 +219,7 @@ class Store(ResultRepr):
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
                 raise SocialxError(
-                    "store.changed", self.path, "the file was changed while it was read", "run the command again"
+                    "file.changed", self.path, "the file was changed while it was read", "run the command again"
                 )
             values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
         if len(values) != len(chosen):

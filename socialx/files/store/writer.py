@@ -94,9 +94,7 @@ def write(path: Path, readings: Readings) -> Summary:
             same = file[FEATURES].shape == (len(seconds), *last.shape)
             same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
             if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
-                raise SocialxError(
-                    "writer.disk", path, "the disk returned other data than was written", "check the disk"
-                )
+                raise SocialxError("file.disk", path, "the disk returned other data than was written", "check the disk")
     shown = Clock(readings.timezone, readings.local_zone).text
     return Summary(
         rows=len(seconds),
@@ -116,7 +114,7 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
         raise SocialxError(
-            "writer.ids",
+            "file.ids",
             readings.source_data,
             f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})",
             "rename them",
@@ -145,7 +143,7 @@ def _write_features(
     seconds = np.empty(0, np.int64)
     head = list(islice(readings.blocks, 2))
     if not head:
-        raise SocialxError("writer.no-rows", readings.source_data, "the file has no rows", "download it again")
+        raise SocialxError("file.no-rows", readings.source_data, "the file has no rows", "download it again")
     rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (4 * sensors)))
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     chunk_bytes = packed_bytes(4 * rows * sensors)
@@ -199,11 +197,11 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
         row = index + max(first, 1)  # the later one of the two, from 0
         pair = ", ".join(as_text(int(moment)) for moment in seconds[index : index + 2])
         problem = f"rows {row} and {row + 1} ({pair}) are not in order of time"
-        raise SocialxError("writer.order", where, problem, "sort the rows and remove repeated ones")
+        raise SocialxError("file.order", where, problem, "sort the rows and remove repeated ones")
     if np.isinf(block.values).any():
         offset, sensor = np.argwhere(np.isinf(block.values))[0][:2]
         raise SocialxError(
-            "writer.infinite",
+            "file.infinite",
             where,
             f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
             "correct it",
@@ -273,7 +271,7 @@ def write_sensors(file: h5py.File, sensors: Sensors) -> None:
 def check_writable(path: Path) -> None:
     """Raise SocialxError for a read-only file."""
     if path.exists() and not os.access(path, os.W_OK):
-        raise SocialxError("writer.read-only", path, "the file is read-only", "make it writable, or work on a copy")
+        raise SocialxError("output.locked", path, "the file is read-only", "make it writable, or work on a copy")
 
 
 def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.File, h5py.File], bool]) -> None:
@@ -291,12 +289,10 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
                 check_parts(path, file)  # of the very file that is written
                 patch(file)
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
-            raise SocialxError("hdf5.damaged", path, f"this is damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
+            raise SocialxError("hdf5.torn", path, f"this is damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
         with open_hdf5(path, ADVICE, locking=False) as old, open_hdf5(temporary, ADVICE) as new:
             same = check(old, new)
         if file_signature(path) != before:  # by somebody who takes no lock
-            raise SocialxError(
-                "writer.changed", path, "the file was changed by another process", "run the command again"
-            )
+            raise SocialxError("file.changed", path, "the file was changed by another process", "run the command again")
         if not same:
-            raise SocialxError("writer.disk", path, "the disk returned other data than was written", "check the disk")
+            raise SocialxError("file.disk", path, "the disk returned other data than was written", "check the disk")

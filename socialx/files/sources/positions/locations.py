@@ -117,7 +117,7 @@ def join(
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
         leaves_out = f", drop what is no sensor: {drop}" if few else ""
         raise SocialxError(
-            "positions.lacking",
+            "places.lacking",
             path,
             f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
             f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
@@ -150,9 +150,9 @@ def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | Non
         if not same and (not ids or key in wanted()):
             two = f"({first.latitude}, {first.longitude}) and ({location.latitude}, {location.longitude})"
             problem = f"{line} gives sensor {location.sensor_id} two positions {two}"
-            raise SocialxError("positions.two", path, problem, "remove one, perhaps of another city")
+            raise SocialxError("places.two", path, problem, "remove one, perhaps of another city")
     if not locations:
-        raise SocialxError("positions.no-sensors", path, "the file has no sensors", ADVICE)
+        raise SocialxError("places.no-sensors", path, "the file has no sensors", ADVICE)
     if notes is not None:
         notes += [f"{path}: {table.told}" for table in tables if table.told]
     return locations
@@ -170,10 +170,10 @@ def index_ids(path: Path) -> dict[int, str]:
         key = match_key(index)
         if not isinstance(key, int) or match_key(ids.setdefault(key, sensor_id)) != match_key(sensor_id):
             problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
-            raise SocialxError("positions.index", path, problem, "correct it")
+            raise SocialxError("places.index", path, problem, "correct it")
     if twice := find_repeated(ids.values()):
         raise SocialxError(
-            "positions.index-twice", path, f"the column index gives sensors two places ({sample(twice)})", "correct it"
+            "places.index-twice", path, f"the column index gives sensors two places ({sample(twice)})", "correct it"
         )
     return ids
 
@@ -246,13 +246,13 @@ def _table(path: Path, walked: Rows, wanted: set[str]) -> _Places:
     places = sorted([*_degree_columns(names), *_point_columns(names, rows)])
     if not places:
         problem = f"{line} is {','.join(names)[:60]!r}, without sensor_id, latitude, longitude"
-        raise SocialxError("positions.no-columns", path, problem, ADVICE)
+        raise SocialxError("places.no-columns", path, problem, ADVICE)
     (rank, columns, swapped), *rivals = places
     called = [" and ".join(names[column] for column in pair) for _, pair, _ in places]
     if rivals and rivals[0][0] == rank:
         remedy = "rename those of the sensors to latitude and longitude"
         raise SocialxError(
-            "positions.two-kinds", path, f"there are positions in {called[0]}, and others in {called[1]}", remedy
+            "places.two-kinds", path, f"there are positions in {called[0]}, and others in {called[1]}", remedy
         )
     lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
@@ -274,7 +274,7 @@ def _body(path: Path, rows: Rows, width: int) -> Rows:
     """Yield the rows below the header. Raises SocialxError for a row that is shorter or longer than the header."""
     for line, cells in rows:
         if len(cells) < width or any(cells[width:]):
-            raise SocialxError("positions.cells", path, f"{line} has {len(cells)} cells, not {width}", "correct it")
+            raise SocialxError("places.cells", path, f"{line} has {len(cells)} cells, not {width}", "correct it")
         yield line, cells
 
 
@@ -283,7 +283,7 @@ def _check_plane(path: Path, names: str, degrees: np.ndarray) -> None:
     degrees = degrees[plausible_location(*degrees.T)]
     if len(degrees) and (apart := np.ptp(degrees, axis=0).max()) > NEAR:
         problem = f"{names} lie up to {apart:.0f} degrees apart, so they are no degrees of a network"
-        raise SocialxError("positions.plane", path, problem, "name columns latitude and longitude, in degrees")
+        raise SocialxError("places.plane", path, problem, "name columns latitude and longitude, in degrees")
 
 
 def _words_in(name: str) -> list[str]:
@@ -355,18 +355,18 @@ def _id_columns(
                 return best[0], matches[best[0]][0]
             listed = sample([" and ".join(names[column] for column in group) for group in best], 8)
             problem = f"{listed} hold about as many sensors of the data"
-            raise SocialxError("positions.id-columns", path, problem, f"rename the column of the ids to {IDS[0]}")
+            raise SocialxError("places.id-columns", path, problem, f"rename the column of the ids to {IDS[0]}")
     ranks = {column: _id_rank(names[column]) for column in free}
     least = min(ranks.values(), default=UNNAMED)
     best = [(column,) for column in free if ranks[column] == least < UNNAMED]
     if len(best) != 1:
         listed = sample([names[column] for column in free], 8) or "no column"
         problem = f"{listed} {'hold no sensor of the data' if wanted else 'may be the ids'}"
-        raise SocialxError("positions.id-column-unclear", path, problem, f"rename the column of the ids to {IDS[0]}")
+        raise SocialxError("places.ids", path, problem, f"rename the column of the ids to {IDS[0]}")
     first = best[0][0]
     if not wanted and len(rows) > TIMES * len({row[first] for row in rows}):
         problem = f"the same {names[first]} stands in many rows, as in a table of readings"
-        raise SocialxError("positions.id-column-named", path, problem, "write one row for each sensor")
+        raise SocialxError("places.rows", path, problem, "write one row for each sensor")
     return best[0], 0
 
 
@@ -434,7 +434,7 @@ def _location(path: Path, line: str, cells: list[str], table: _Places) -> Locati
         return None
     sensor_id = table.sensor_id(cells)
     if not sensor_id:
-        raise SocialxError("positions.no-id", path, f"{line} has no sensor id", "correct it")
+        raise SocialxError("places.no-id", path, f"{line} has no sensor id", "correct it")
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         remedy = "correct it"
         if valid_degrees(longitude, latitude):
@@ -447,7 +447,7 @@ def _location(path: Path, line: str, cells: list[str], table: _Places) -> Locati
         template = "latitude {!r}, longitude {!r}" if len(shown) == 2 else "the position {!r}"
         shown = [cell[:40] for cell in shown]
         problem = f"{line} has {template.format(*shown)}, not degrees within +-90 and +-180"
-        raise SocialxError("positions.out-of-range", path, problem, remedy)
+        raise SocialxError("places.out-of-range", path, problem, remedy)
     texts = {name: cells[column] for name, column in table.others.items()}
     direction = texts.get("dir", texts.get("direction", "")).upper()
     letter = direction if direction in DIRECTIONS else ""

@@ -47,7 +47,7 @@ def find_neighbours(
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([roads.start, roads.end]))]
         if alone:
             fall_back(
-                "distances.alone",
+                "roads.alone",
                 distances,
                 f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}",
             )
@@ -58,8 +58,8 @@ def find_neighbours(
         command = Command("backfill", path, meta_csv="LOCATIONS.csv")
         if require_locations:
             without = f"{Argument('pooling.kind', 'none')}, or {Argument('pooling.require_locations', False)}"
-            raise SocialxError("positions.missing", path, problem, f"{command}, or train with {without}")
-        fall_back("positions.missing-alone", path, f"{problem}; {ALONE}", f"add positions with {command}")
+            raise SocialxError("places.missing", path, problem, f"{command}, or train with {without}")
+        fall_back("places.missing-alone", path, f"{problem}; {ALONE}", f"add positions with {command}")
     return geo.nearest_neighbours(xy, count, max_km)
 
 
@@ -69,7 +69,7 @@ def distances_checksum(path: Path) -> str:
         check_regular(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     except OSError as error:
-        raise SocialxError("distances.unreadable", path, error.strerror or error, ADVICE) from None
+        raise SocialxError("roads.unreadable", path, error.strerror or error, ADVICE) from None
 
 
 def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
         return _read_matrix(path, chain([(line, first)], lines), ids)
     if any(names.count(name) != 1 for name in COLUMNS):
         remedy = "name them from,to,cost, with cost in metres"
-        raise SocialxError("distances.columns", path, f"the columns are {sample(names, 8)}", remedy)
+        raise SocialxError("roads.columns", path, f"the columns are {sample(names, 8)}", remedy)
     return _read_list(path, lines, names, ids)
 
 
@@ -99,7 +99,7 @@ def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     """Convert metres float64 [pairs] to km; raise, about ``subject``, for a median below 20 m, as in other units."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
         raise SocialxError(
-            "distances.no-metres",
+            "roads.no-metres",
             path,
             f"half of the {subject} are no more than {np.median(metres):.3g}, which are no metres",
             "multiply kilometres by 1000",
@@ -117,14 +117,12 @@ def _read_list(
     for line, cells in lines:
         if len(cells) != len(names):
             raise SocialxError(
-                "distances.cells", path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE
+                "roads.cells", path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE
             )
         start, end, text = (cells[column] for column in columns)
         cost = as_number(text)
         if not 0 <= cost < np.inf:
-            raise SocialxError(
-                "distances.no-number", path, f"cost {text[:40]!r} in {line} is no distance", "correct it"
-            )
+            raise SocialxError("roads.no-number", path, f"cost {text[:40]!r} in {line} is no distance", "correct it")
         first, second = index_by_key.get(match_key(start)), index_by_key.get(match_key(end))
         if first is not None and second is not None and first != second:
             pairs.extend((first, second))
@@ -133,7 +131,7 @@ def _read_list(
             others[start] = None
     if not costs:
         listed = f"the list has {sample(list(others)) or 'no rows'}; the data {sample(list(ids))}"
-        raise SocialxError("distances.no-pair", path, f"there is no pair of it in the data ({listed})", OF_NETWORK)
+        raise SocialxError("roads.no-pair", path, f"there is no pair of it in the data ({listed})", OF_NETWORK)
     start_index, end_index = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
     return start_index, end_index, _km(path, "costs", np.array(costs))
 
@@ -149,31 +147,24 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
     for rows, (line, cells) in enumerate(lines, 1):
         if len(cells) != sensors or rows > sensors:
             problem = f"{len(cells)} numbers" if len(cells) != sensors else f"one more than {sensors} rows"
-            raise SocialxError(
-                "distances.matrix-width", path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER
-            )
+            raise SocialxError("roads.width", path, f"{line} is {problem}, and the data has {sensors} sensors", OTHER)
         distances = np.array([*map(as_number, cells)])
         distances[rows - 1] = np.inf
         if (wrong := ~(distances >= 0)).any():
             column = int(wrong.argmax())
             problem = f"row {rows}, column {column + 1} is {cells[column][:40]!a}, no distance"
-            raise SocialxError("distances.matrix-cell", path, problem, "correct it")
+            raise SocialxError("roads.cell", path, problem, "correct it")
         metres[rows - 1] = distances
     if rows < sensors:
         raise SocialxError(
-            "distances.matrix-height",
-            path,
-            f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors",
-            OTHER,
+            "roads.height", path, f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors", OTHER
         )
     listed = (metres > 0) & np.isfinite(metres)
     if not listed.any():
-        raise SocialxError("distances.matrix-zero", path, "there is no distance above 0 in it", OF_NETWORK)
+        raise SocialxError("roads.zero", path, "there is no distance above 0 in it", OF_NETWORK)
     if zeros := int((metres == 0).sum()):
         fall_back(
-            "distances.zeros",
-            path,
-            f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours",
+            "roads.zeros", path, f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours"
         )
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

@@ -43,12 +43,12 @@ def read_tables(path: Path, advice: str) -> list[Rows]:
     head = read_head(path, advice)
     check_first_line(head, advice)
     if head.kind in ("hdf5", "npy", "zip"):
-        raise SocialxError("positions.no-table", path, f"this is no table, but {head.kind}", advice)
+        raise SocialxError("places.no-table", path, f"this is no table, but {head.kind}", advice)
     if head.first[:2] not in (GZIP, *UTF16):
         check_text(path, head.first)
     begin = "".join(head.lines[:3]).lstrip("\ufeff \t")
     if begin.startswith("<"):
-        raise SocialxError("positions.xml", path, "the file is XML, no table", f"{RECIPE} for DATEX II, or {advice}")
+        raise SocialxError("places.xml", path, "the file is XML, no table", f"{RECIPE} for DATEX II, or {advice}")
     if begin.startswith("{") and '"FeatureCollection"' in begin:
         return [_points(path)]
     if head.kind == "text" and not begin.startswith(("{", "[")):
@@ -85,9 +85,7 @@ def _text(head: FileHead) -> Rows:
                     yield f"line {rows.line_num}", cells
         except (*UNREADABLE, csv.Error) as error:
             problem = f"the text cannot be read to its end ({in_short(error, 80)})"
-            raise SocialxError(
-                "positions.unreadable", head.path, problem, "save it as UTF-8, or make it again"
-            ) from None
+            raise SocialxError("places.unreadable", head.path, problem, "save it as UTF-8, or make it again") from None
 
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
@@ -107,11 +105,11 @@ def _points(path: Path) -> Rows:
         rows = [*filter(None, map(_point, features))] or [*filter(None, (_point(one, LINES) for one in features))]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SocialxError(
-            "positions.geojson", path, f"this is no GeoJSON that can be read ({in_short(error, 80)})", "correct it"
+            "places.geojson", path, f"this is no GeoJSON that can be read ({in_short(error, 80)})", "correct it"
         ) from None
     if not any(name in system for name in SYSTEMS):
         problem = f"the coordinates are not degrees of WGS 84, but of {system[:80]}"
-        raise SocialxError("positions.crs", path, problem, "write them as EPSG:4326, longitude first")
+        raise SocialxError("places.crs", path, problem, "write them as EPSG:4326, longitude first")
     names = [*dict.fromkeys(name for row in rows for name in row)]
     yield "the properties", names
     for number, row in enumerate(rows, 1):

@@ -167,10 +167,7 @@ def find_encoding(path: Path) -> str:
             codecs.getincrementaldecoder(encoding)().decode(begin)  # whose last letter may be cut
             return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
     raise SocialxError(
-        "table.unknown-encoding",
-        path,
-        "the file is neither a text in UTF-8 nor in another known encoding",
-        "save it as UTF-8",
+        "table.no-text", path, "the file is neither a text in UTF-8 nor in another known encoding", "save it as UTF-8"
     )
 
 
@@ -496,10 +493,7 @@ def as_arrow(frame: Any) -> pa.Table:
         frame = frame.set_axis(frame.index.to_timestamp())
     if twice := {*map(str, frame.index.names)} & {*names} or {name for name in names if names.count(name) > 1}:
         raise SocialxError(
-            "table.column-twice",
-            FRAME,
-            f"two columns are called {min(twice)!r}",
-            "rename one of them, perhaps the index",
+            "table.alike", FRAME, f"two columns are called {min(twice)!r}", "rename one of them, perhaps the index"
         )
     try:
         table = pa.Table.from_pandas(frame)
@@ -522,10 +516,7 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
     cells, size = count * len(schema.names), container(path).stat().st_size
     if cells > max(PARQUET_CELLS, CELLS_OF_BYTE * size):
         raise SocialxError(
-            "table.parquet-bomb",
-            path,
-            f"the file has {cells:,} cells in {size:,} bytes, too many for observations",
-            AS_CSV,
+            "table.bomb", path, f"the file has {cells:,} cells in {size:,} bytes, too many for observations", AS_CSV
         )
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
@@ -633,9 +624,7 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
             finally:
                 book.close()
     except ImportError:
-        raise SocialxError(
-            "table.openpyxl", path, "openpyxl is not installed", "pip install 'socialx[excel]'"
-        ) from None
+        raise SocialxError("table.excel", path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
     except SocialxError:
         raise
     except Exception as error:  # noqa: BLE001  of openpyxl, which has many kinds

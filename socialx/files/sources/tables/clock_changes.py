@@ -45,9 +45,7 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
 
     if (skipped := second < first).any():
         problem = f"a row has the time {times(int(skipped.argmax()))}, which the start of daylight saving time skips"
-        raise SocialxError(
-            "clock.skipped-or-twice", where, f"{problem} in {name}", f"say the right {Argument('timezone')}"
-        )
+        raise SocialxError("clock.changes", where, f"{problem} in {name}", f"say the right {Argument('timezone')}")
     utc, returns = first.copy(), []
     for begin, end in _runs(wall, second > first):
         backs = begin + 1 + np.flatnonzero(np.diff(wall[begin:end]) <= 0)
@@ -111,9 +109,7 @@ def repeated_hour(seconds: np.ndarray, where: Path | str, remedy: Remedy = REWRI
         if step - change in SHIFTS_S and (seconds[back] + HOUR_S) % DAY_S < NIGHT_S:
             pair = ", ".join(as_text(int(second)) for second in seconds[back - 1 : back + 1])
             problem = f"rows {back} and {back + 1} ({pair}) look like the hour that comes twice"
-            return back, SocialxError(
-                "clock.repeated-hour", where, f"{problem} at the end of daylight saving time", remedy
-            )
+            return back, SocialxError("clock.twice", where, f"{problem} at the end of daylight saving time", remedy)
     return None
 
 

@@ -148,9 +148,7 @@ def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
         return [request.frame], []
     paths = [path for head in (request.head, *map(read_head, request.more)) for path in table_files(head)]
     if not paths:
-        raise SocialxError(
-            "table.folder-empty", request.data, "the folder is empty", "name a folder of tables, or a file"
-        )
+        raise SocialxError("table.no-files", request.data, "the folder is empty", "name a folder of tables, or a file")
     aside = [path for path in paths if len(paths) > 1 and _are_locations(path)]
     return [path for path in paths if path not in aside] or paths, aside
 
@@ -172,7 +170,7 @@ def _read(request: ConvertOptions) -> Contents:
     contents, described = _read_described(request, sources, described)
     notes: list[Message | str] = [f"{path}: the positions of the sensors" for path in aside]
     if left := [name for name in described.drop if name not in request.drop and request.table is None]:
-        notes.insert(0, Message("table.columns-left-out", request.where, "columns that hold no readings", "", left))
+        notes.insert(0, Message("table.left-out", request.where, "columns that hold no readings", "", left))
     refuse_twice(contents, request)
     if len(aside) == 1 and request.meta_csv is None:
         contents = replace(contents, locations=read_locations(aside[0], contents.ids or ()))
@@ -199,9 +197,7 @@ def refuse_twice(contents: Contents, request: ConvertOptions) -> None:
     spellings = Counter(map(match_key, contents.ids or ()))
     if twice := [vdid for vdid in contents.ids or () if spellings[match_key(vdid)] > 1]:
         problem = f"sensors appear twice ({sample(twice)})"
-        raise SocialxError(
-            "table.sensor-twice", request.where, problem, f"leave one out with {Argument('drop', twice[0])}"
-        )
+        raise SocialxError("table.twice", request.where, problem, f"leave one out with {Argument('drop', twice[0])}")
 
 
 TAKES = {"table", "channel", "quantity", "more", "first_time", "step_s", "time_format", "time_column", "sensor_column"}

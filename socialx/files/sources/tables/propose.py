@@ -161,9 +161,7 @@ def _check_options(table: SampledTable) -> None:
     for argument, name in ((argument, name) for argument, given in said.items() for name in given):
         if name not in names and not (argument == "drop" and name in bare):
             problem = f"{Argument(argument, name)} is no column of {request.where}"
-            raise SettingsError(
-                "table.option-no-column", "", problem, f"choose of {listed([one for one in names if one], 12)}"
-            )
+            raise SettingsError("table.absent", "", problem, f"choose of {listed([one for one in names if one], 12)}")
 
 
 # A published table.
@@ -446,7 +444,7 @@ def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns)
         measured = words.quantity(bare, unit)
         if request.quantity not in (None, measured) and words.quantity("", unit):
             problem = f"{Argument('quantity')} contradicts the unit {unit} of {names[0]!r}"
-            raise SettingsError("table.unit-contradicts", request.where, problem, f"drop {Argument('quantity')}")
+            raise SettingsError("table.unit", request.where, problem, f"drop {Argument('quantity')}")
         feature = request.quantity or measured
         if feature is None and len(templates) == 1:
             feature = words.quantity("", request.units or "")

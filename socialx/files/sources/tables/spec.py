@@ -117,9 +117,7 @@ class TableSpec:
         if self.decimal not in (".", ",") or any(len(mark) > 1 for mark in marks.values()):
             raise SettingsError("spec.signs", "", f"the signs {marks} are not single ones", "write . or , as decimal")
         if self.decimal == self.thousands:
-            raise SettingsError(
-                "spec.decimal", "", f"decimal {self.decimal} is another sign, too", "choose other signs"
-            )
+            raise SettingsError("spec.comma", "", f"decimal {self.decimal} is another sign, too", "choose other signs")
         if bool(self.latitude) != bool(self.longitude):
             raise SettingsError(
                 "spec.one-coordinate", "", "one of latitude and longitude is without a column", "set both, or none"
@@ -168,24 +166,19 @@ def check_pattern(form: str) -> frozenset[str]:
         return frozenset()
     shown = f"the pattern {form[:60]!a}"
     if len(form) > LONGEST:
-        raise SettingsError(
-            "spec.pattern-long", "", f"{shown}... has {len(form)} characters, more than {LONGEST}", EXAMPLE
-        )
+        raise SettingsError("spec.long", "", f"{shown}... has {len(form)} characters, more than {LONGEST}", EXAMPLE)
     if not PATTERN.fullmatch(form):
         raise SettingsError(
-            "spec.pattern-parts",
-            "",
-            f"{shown} has other parts than plain text and groups sensor, lane or time",
-            EXAMPLE,
+            "spec.parts", "", f"{shown} has other parts than plain text and groups sensor, lane or time", EXAMPLE
         )
     varying = sum(len(re.findall(rf"{ATOM}{VARIES}", group)) for group in re.findall(GROUP, form))
     if varying > MOST_VARIES:
         problem = f"{shown} has {varying} parts that vary in length, more than {MOST_VARIES}"
-        raise SettingsError("spec.pattern-varies", "", problem, "write \\d or \\d\\d for a number")
+        raise SettingsError("spec.varies", "", problem, "write \\d or \\d\\d for a number")
     try:
         return frozenset(re.compile(form).groupindex)
     except re.error as error:
-        raise SettingsError("spec.pattern-wrong", "", f"{shown} is wrong ({error})", EXAMPLE) from None
+        raise SettingsError("spec.pattern", "", f"{shown} is wrong ({error})", EXAMPLE) from None
 
 
 UNSAID = TableSpec({"flow": "-"}, ("-",))  # of a table of which only the way of writing is asked
@@ -213,9 +206,7 @@ def parse(text: str, where: object = "") -> TableSpec:
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):
-        raise SettingsError(
-            "spec.no-json", where, "the description of the table is not JSON", "describe the table again"
-        )
+        raise SettingsError("spec.json", where, "the description of the table is not JSON", "describe the table again")
     return _spec(where, tree)
 
 
@@ -227,9 +218,7 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
                 "spec.unknown-key", where, f"a table has no {str(name)[:40]!a}", f"choose of {', '.join(kinds)}"
             )
     if "values" not in tree:
-        raise SettingsError(
-            "spec.no-values", where, "the table has no values", "write for example values: {speed: COLUMN}"
-        )
+        raise SettingsError("spec.empty", where, "the table has no values", "write for example values: {speed: COLUMN}")
     try:
         return TableSpec(**{name: _checked(where, kinds[name], value) for name, value in tree.items()})
     except SettingsError as error:

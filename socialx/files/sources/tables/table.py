@@ -91,7 +91,7 @@ def read(sources: Source | Sequence[Source], spec: TableSpec) -> Contents:
                 looked = 2 * held
     if not parts:
         raise SocialxError("table.no-rows", where, "no row is left", "check which rows the description keeps")
-    notes = [Message("table.columns-left-out", where, "columns left out", "", list(left_out))] if left_out else []
+    notes = [Message("table.left-out", where, "columns left out", "", list(left_out))] if left_out else []
     zone, told = _clock(parts, spec, reader.utc, where)
     notes += [*told, *([_round(parts, spec.round_s, where)] if spec.round_s else [])]
     axis, keys = np.unique(np.concatenate([np.unique(part.seconds) for part in parts])), [*reader.keys]
@@ -163,9 +163,7 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
     lacking += [form for form, columns in zip(values, labelled, strict=True) if not columns]
     if lacking:
         choice = sample([ascii(name)[1:-1] for name in names], 12)
-        raise SettingsError(
-            "table.lacks-column", where, f"there is no column {lacking[0][:80]!a}", f"choose of {choice}"
-        )
+        raise SettingsError("table.no-column", where, f"there is no column {lacking[0][:80]!a}", f"choose of {choice}")
     labels = [*dict.fromkeys(label for columns in labelled for label in columns)]
     used = [columns.get(label, -1) for label in labels for columns in labelled]
     numbers = [*dict.fromkeys(column for column in used if column >= 0)]
@@ -177,9 +175,7 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
         )
     if copies := renamed_copies([sensor for sensor, _, _ in labels if sensor]):
         helps = f"leave it out with {Argument('drop', copies[0])}, or rename it if it is another sensor"
-        raise SettingsError(
-            "table.sensor-twice", where, f"the columns name sensors more than once ({sample(copies)})", helps
-        )
+        raise SettingsError("table.twice", where, f"the columns name sensors more than once ({sample(copies)})", helps)
     position = {column: index for index, column in enumerate(numbers)} | {-1: -1}
     places = np.array([position[column] for column in used], np.int64).reshape(len(labels), len(labelled))
     taken = {*taken, *numbers}
@@ -197,9 +193,7 @@ def _labels(
             continue
         if (label := read_name(form, name)) is not None:
             if label in columns:
-                raise SettingsError(
-                    "table.column-twice", where, f"two columns are called {name[:60]!a}", "rename one of them"
-                )
+                raise SettingsError("table.alike", where, f"two columns are called {name[:60]!a}", "rename one of them")
             columns[label] = column
     return columns
 
@@ -483,7 +477,7 @@ def _round(parts: list[_Part], step: int, where: object) -> Message:
         problem = f"rounding to {step} s puts {counted(together, 'reading')} into the step of another one of its sensor"
         one = f"round to {finer} s, which holds one each, or " if finer else ""
         helps = f"{one}average them with {coarse} instead"
-        raise SocialxError("table.rounding-collides", where, problem, helps)
+        raise SocialxError("table.collides", where, problem, helps)
     whole = step * np.rint(seconds / step).astype(np.int64)
     _set_times(parts, whole)
     moved = np.abs(whole - seconds)
@@ -545,11 +539,11 @@ def _two_readings(
     best = min(differ, key=lambda name: ("." in cells[name] + others.get(name, ""), len(cells[name]) > 3), default=None)
     problem += f" in {one} and {other}"
     if best is None:
-        return SocialxError("table.two-readings-columns", where, problem, "remove one of them")
+        return SocialxError("table.two-rows", where, problem, "remove one of them")
     problem += f", which differ in {best[:40]!a} ({cells[best][:20]!a}, {others.get(best, '')[:20]!a})"
     kept = f"only: {{{best!r}: {cells[best]!r}}} in a description of the table"
     named = f"name it as a part of the sensor with {Argument('sensor_column', best)}"
-    return SocialxError("table.two-readings-kinds", where, problem, f"{named}, or keep one kind of rows: {kept}")
+    return SocialxError("table.two-kinds", where, problem, f"{named}, or keep one kind of rows: {kept}")
 
 
 def _rows_at(
@@ -618,7 +612,7 @@ def _combined(
         if FLOW in features:
             result[begin : begin + rows, :, features.index(FLOW)] = sums
     most = max(range(len(ids)), key=lambda index: len(lanes[index]))
-    notes = [Message("table.lanes-combined", where, f"lanes are combined to sensors ({ids[most]}: {names[most]})")]
+    notes = [Message("table.lanes", where, f"lanes are combined to sensors ({ids[most]}: {names[most]})")]
     if odd:
         many = counted(odd, "number of a lane is", "numbers of lanes are")
         notes.append(Message("table.impossible", where, f"{many} impossible, and left out of sums and means"))
@@ -634,6 +628,4 @@ def _refuse_total(
         enough = mine.shape[1] > MOST_ALIKE and len(complete) >= PROVED
         if enough and (2 * complete == complete.sum(axis=1, keepdims=True)).all(axis=0).any():
             problem = f"one of the lanes {names[number]} of {ids[number]} is the sum of the others"
-            raise SocialxError(
-                "table.lane-is-total", where, problem, "leave the sum out, so that nothing is counted twice"
-            )
+            raise SocialxError("table.total", where, problem, "leave the sum out, so that nothing is counted twice")
