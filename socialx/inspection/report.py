@@ -15,16 +15,7 @@ from socialx.core.notebook import ResultRepr
 from socialx.data.calendar import DAY_S, KINDS_OF_DAY, WEEKDAYS, day_kind
 from socialx.data.geo import nearest_neighbours, to_plane
 from socialx.files.sources.positions.locations import centre
-from socialx.files.store.layout import (
-    FEATURE_NAMES,
-    ROWS_ATTR,
-    SECONDS,
-    SENSOR_INFO,
-    TIMESTAMPS,
-    read_codes,
-    read_text,
-    read_units,
-)
+from socialx.files.store import layout
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import NOT_NEGATIVE, highest_reading
 from socialx.files.store.store import Store, open_store
@@ -142,19 +133,19 @@ def _about(store: Store) -> dict[str, Any]:
 def _stored(store: Store) -> dict[str, Any]:
     """Return the facts stored in the file that an open file leaves out: all features, counts, seconds."""
     with open_hdf5(store.path, ADVICE) as file:
-        declared = file.attrs.get(ROWS_ATTR)
+        declared = file.attrs.get(layout.ROWS_ATTR)
         number = np.asarray([] if declared is None else declared).ravel()
         if declared is not None and (len(number) != 1 or number.dtype.kind not in "iuf" or not np.isfinite(number[0])):
-            problem = f"the attribute {ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
+            problem = f"the attribute {layout.ROWS_ATTR} is {str(declared)[:40]!a}, not a number"
             raise SocialxError("file.rows-attribute", store.path, problem, ADVICE)
-        info, seconds = file.get(SENSOR_INFO), file.get(SECONDS)
-        described = {read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
+        info, seconds = file.get(layout.SENSOR_INFO), file.get(layout.SECONDS)
+        described = {layout.read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
         stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
-            raise SocialxError("file.epochs", store.path, f"{SECONDS} holds {stored.dtype}, not numbers", ADVICE)
-        timed = file[TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
-        names = [read_text(name) for name in file[FEATURE_NAMES][:]]
-        units = dict.fromkeys(names, "unknown") | read_units(file)
+            raise SocialxError("file.epochs", store.path, f"{layout.SECONDS} holds {stored.dtype}, not numbers", ADVICE)
+        timed = file[layout.TIMESTAMPS].asstr("utf-8", "replace")[:] != ""
+        names = [layout.read_text(name) for name in file[layout.FEATURE_NAMES][:]]
+        units = dict.fromkeys(names, "unknown") | layout.read_units(file)
     wrong = None
     if stored is not None:
         stored = stored[timed] if stored.shape == timed.shape else stored
@@ -261,7 +252,7 @@ def _suspect_values(store: Store) -> dict[str, Any]:
             count, readings = int((values == odd[vdid]).sum()), int(valid.sum())
             entries[vdid] = {"value": odd[vdid], "readings": count, "share": count / readings}
     with open_hdf5(store.path, ADVICE) as file:
-        codes = read_codes(store.path, file)
+        codes = layout.read_codes(store.path, file)
     fast = (store.valid & (store.values > highest_reading(store.feature, store.unit))).sum(axis=0)
     return {
         "zero_share": float((store.values == 0).mean()),

@@ -25,7 +25,7 @@ from socialx.core.environment import others_cpu_s, peak_bytes, total_memory, usa
 from socialx.core.errors import Argument, Message
 from socialx.core.progress import note, work
 from socialx.data.loaders import Loader, WorkerLoader
-from socialx.profiling import collector
+from socialx.profiling import collector, sections
 from socialx.profiling.analysis import (
     Partition,
     bin_seconds,
@@ -36,21 +36,6 @@ from socialx.profiling.analysis import (
     partition,
 )
 from socialx.profiling.profile import Profile, Trial
-from socialx.profiling.sections import (
-    Bubble,
-    Device,
-    Host,
-    Idle,
-    LoaderFacts,
-    Memory,
-    Operators,
-    Phases,
-    StepTimes,
-    Throughput,
-    Timeline,
-    Top,
-    Window,
-)
 from socialx.profiling.trace import Trace
 from socialx.profiling.trials import synchronize, try_settings
 from socialx.training.clock import DeviceClock, HostClock, StepClock, clock_for
@@ -88,7 +73,7 @@ class Lengths:
 
 
 def measure(
-    learner: Learner, loader: Loader, lengths: Lengths, facts: LoaderFacts, keep: Path | None = None
+    learner: Learner, loader: Loader, lengths: Lengths, facts: sections.LoaderFacts, keep: Path | None = None
 ) -> Profile:
     """Warm up, measure ``lengths.steps`` optimizer steps, then trace and try a few more; return the profile.
 
@@ -134,12 +119,12 @@ def measure(
     if lengths.trials and learner.group.world_size == 1:
         with work("trying settings", None, "steps") as bar:
             tried = try_settings(learner, example, bar.advance, loader.num_windows)
-    return replace(measured, throughput=Throughput(rate, rate * lookback * sensors), trials=tried)
+    return replace(measured, throughput=sections.Throughput(rate, rate * lookback * sensors), trials=tried)
 
 
 def _add_trace(measured: Profile, training: Training, steps: int, device: torch.device, keep: Path | None) -> Profile:
     """Return the profile with a trace of ``steps`` steps, and lines that wait for the device; keep: trace file."""
-    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[Top](), NO_STEPS
+    trace, sites, operators, reason = Trace.missing(0, "no CUDA device"), list[str](), list[sections.Top](), NO_STEPS
     if device.type == "cuda":
         trace, reason = Trace.missing(0, NO_STEPS), "a CPU's operators are not the time of a CUDA device"
         if steps:
@@ -151,7 +136,7 @@ def _add_trace(measured: Profile, training: Training, steps: int, device: torch.
         operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
     measured = with_trace(measured, trace, sites)
     if operators:
-        return replace(measured, operators=Operators(operators))
+        return replace(measured, operators=sections.Operators(operators))
     return replace(measured, why={**measured.why, "operators": reason})
 
 
@@ -167,7 +152,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
         idle = _idle(shares, trace.phases)
         causes = {cause: shares.span * share for cause, share in trace.span.items()}
         shares = replace(shares, kernel=causes.pop("kernel"), bubble=sum(causes.values()))
-        bubble = Bubble(**causes)
+        bubble = sections.Bubble(**causes)
     else:
         why = {**dict.fromkeys(("shares.kernel", "shares.bubble", "bubble", "idle"), trace.why["span"]), **why}
     if kernels is not None and trace.wall_us is not None:
@@ -186,7 +171,7 @@ def with_trace(measured: Profile, trace: Trace, sites: list[str]) -> Profile:
     )
 
 
-def _idle(shares: Phases, phases: Mapping[str, Mapping[str, float]]) -> Idle:
+def _idle(shares: sections.Phases, phases: Mapping[str, Mapping[str, float]]) -> sections.Idle:
     """Return device idle time by cause, from phase shares by the clock and ``Trace.phases``."""
 
     def window_share(cause: str, *names: str) -> float:
@@ -198,11 +183,13 @@ def _idle(shares: Phases, phases: Mapping[str, Mapping[str, float]]) -> Idle:
     input = window_share("launch", "input") + window_share("sync", "input")
     sync, hooks = window_share("sync", *every[1:]), window_share("launch", "hooks")
     unasked = input + sync + hooks
-    return Idle(late + queued + unasked + copy + unknown, late, queued, unasked, input, sync, hooks, copy, unknown)
+    return sections.Idle(
+        late + queued + unasked + copy + unknown, late, queued, unasked, input, sync, hooks, copy, unknown
+    )
 
 
 def clock_sections(
-    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, lengths: Lengths, facts: LoaderFacts
+    clock: HostClock | DeviceClock, parts: Partition, loader: Loader, lengths: Lengths, facts: sections.LoaderFacts
 ) -> Profile:
     """Return a profile with the sections that need only the clock.
 
@@ -226,18 +213,18 @@ def clock_sections(
     }
     rate = loader.num_windows / len(loader) * batches / step_s
     return Profile(
-        window=Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
-        shares=Phases(**parts.shares),
-        step_ms=StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
-        throughput=Throughput(rate),
+        window=sections.Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
+        shares=sections.Phases(**parts.shares),
+        step_ms=sections.StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
+        throughput=sections.Throughput(rate),
         loader=facts,
-        host=Host(torch.get_num_threads(), usable_cores(), waiting=waiting),
+        host=sections.Host(torch.get_num_threads(), usable_cores(), waiting=waiting),
         fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
-        timeline=Timeline(bins * bin_s, busy, steps_per_point, step_ms),
+        timeline=sections.Timeline(bins * bin_s, busy, steps_per_point, step_ms),
     )
 
 
-def _loader_supply(facts: LoaderFacts, loader: Loader, parts: Partition, batches: int) -> LoaderFacts:
+def _loader_supply(facts: sections.LoaderFacts, loader: Loader, parts: Partition, batches: int) -> sections.LoaderFacts:
     """Return loader ``facts`` with seconds per batch, supply and lateness from phases ``parts``; batches: per step."""
     making, steps = statistics.median(loader.making_s), len(parts.step_seconds)
     computing = (parts.wall - parts.seconds["input"]) / steps / batches  # s per batch, where it need not wait
@@ -301,7 +288,7 @@ class Training:
             run_steps(self._learner, self._batches, after_step, clock)
 
 
-def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> Memory:
+def _memory(device: torch.device, used: list[int], steps: int, records: bool = False) -> sections.Memory:
     """Return peak bytes, and growth in bytes per step after the first tenth of the window.
 
     used: bytes in use, sampled at equal distances. records: steps replay a CUDA graph, whose memory is a reserved pool.
@@ -310,14 +297,16 @@ def _memory(device: torch.device, used: list[int], steps: int, records: bool = F
     if len(later) >= 5:
         grown, monotone = growth(later) * len(used) / steps, float(np.mean(np.diff(later) >= 0))
     if device.type != "cuda":
-        return Memory(peak_bytes(), total_memory() or 0, None, None, grown, monotone)
+        return sections.Memory(peak_bytes(), total_memory() or 0, None, None, grown, monotone)
     reserved = torch.cuda.max_memory_reserved(device)
     peak = reserved if records else torch.cuda.max_memory_allocated(device)
     retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
-    return Memory(peak, torch.cuda.get_device_properties(device).total_memory, reserved, retries, grown, monotone)
+    return sections.Memory(
+        peak, torch.cuda.get_device_properties(device).total_memory, reserved, retries, grown, monotone
+    )
 
 
-def device_section(samples: DeviceSamples) -> Device | None:
+def device_section(samples: DeviceSamples) -> sections.Device | None:
     """Return NVML's numbers over the window, or None without samples.
 
     throttled_by: the most frequent reason for a lowered clock, if present in half of the samples, else None.
@@ -326,7 +315,7 @@ def device_section(samples: DeviceSamples) -> Device | None:
         return None
     counts = {name: sum(bool(bits & bit) for bits in samples.reasons) for name, bit in REASONS.items()}
     reason = max(counts, key=lambda name: counts[name])
-    return Device(
+    return sections.Device(
         samples.mean / 100,
         min(samples.utilisation) / 100,
         max(samples.utilisation) / 100,

@@ -11,24 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from socialx.core.errors import Argument, Message, SettingsError, counted
 from socialx.core.notebook import ResultRepr
-from socialx.profiling.sections import (
-    Bubble,
-    Copy,
-    Device,
-    Fluctuation,
-    Host,
-    Idle,
-    Kernels,
-    LoaderFacts,
-    Memory,
-    Operators,
-    Phases,
-    StepTimes,
-    Sync,
-    Throughput,
-    Timeline,
-    Window,
-)
+from socialx.profiling import sections
 
 SCHEMA = "socialx.profile/4"
 BUSY = 0.25  # share of the cores that other programs take, from which on they are named
@@ -122,24 +105,24 @@ class Finding:
 class Profile(ResultRepr):
     """All measurements by ``profile``, in sections; ``why`` has the reason for an absent measurement."""
 
-    window: Window
-    shares: Phases
-    step_ms: StepTimes
-    throughput: Throughput
-    loader: LoaderFacts
-    host: Host
-    fluctuation: Fluctuation
-    timeline: Timeline
-    memory: Memory | None = None
+    window: sections.Window
+    shares: sections.Phases
+    step_ms: sections.StepTimes
+    throughput: sections.Throughput
+    loader: sections.LoaderFacts
+    host: sections.Host
+    fluctuation: sections.Fluctuation
+    timeline: sections.Timeline
+    memory: sections.Memory | None = None
     gpu_busy: float | None = None
     sm_efficiency: float | None = None
-    bubble: Bubble | None = None
-    idle: Idle | None = None
-    kernels: Kernels | None = None
-    sync: Sync | None = None
-    copy: Copy | None = None
-    device: Device | None = None
-    operators: Operators | None = None
+    bubble: sections.Bubble | None = None
+    idle: sections.Idle | None = None
+    kernels: sections.Kernels | None = None
+    sync: sections.Sync | None = None
+    copy: sections.Copy | None = None
+    device: sections.Device | None = None
+    operators: sections.Operators | None = None
     recompiles: int | None = None
     trials: list[Trial] = field(default_factory=list)
     why: dict[str, str] = field(default_factory=dict)
@@ -182,10 +165,10 @@ class Profile(ResultRepr):
         return self.window.seconds / self.window.steps
 
     @property
-    def ms_per_step(self) -> Phases:
+    def ms_per_step(self) -> sections.Phases:
         """Return the milliseconds per mean step of each phase, or None where unmeasured."""
         ms = {name: share and 1e3 * self.step_s * share for name, share in asdict(self.shares).items()}
-        return Phases(**ms)
+        return sections.Phases(**ms)
 
     @property
     def others(self) -> str:
@@ -220,7 +203,7 @@ def number_names() -> list[str]:
                 names.append(prefix + name)
         return names
 
-    return numbers(Profile) + numbers(Phases, "ms_per_step.")
+    return numbers(Profile) + numbers(sections.Phases, "ms_per_step.")
 
 
 Requirement = tuple[str, str, float]  # a number in a profile, at least (>=) or at most (<=), and the limit

@@ -27,26 +27,9 @@ from socialx.files.sources.positions.locations import join, match_ids, read_loca
 from socialx.files.sources.recognition import FORMATS
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables.clock_changes import goes_back, in_utc
+from socialx.files.store import layout
 from socialx.files.store.head import read_head
 from socialx.files.store.ids import case_variants, find_repeated, match_key
-from socialx.files.store.layout import (
-    CODES_ATTR,
-    FEATURE_NAMES,
-    FEATURES,
-    LOCAL_ZONE_ATTR,
-    ROWS_ATTR,
-    SECONDS,
-    STATIC_UNITS,
-    TABLE_ATTR,
-    TIMESTAMPS,
-    VDIDS,
-    Sensors,
-    fixed_texts,
-    is_code,
-    read_codes,
-    read_lanes,
-    read_text,
-)
 from socialx.files.store.open_hdf5 import open_hdf5, packed_bytes, reserve
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import Store, open_store
@@ -64,7 +47,7 @@ from socialx.files.store.writer import (
 
 WEEK_S = 7 * DAY_S
 UNIT_RATIO = 1.4  # between two medians; a mile has 1.6 km
-NO_SENSORS = Sensors((), np.empty(0), np.empty(0))
+NO_SENSORS = layout.Sensors((), np.empty(0), np.empty(0))
 WHOLE = Command("convert", "auto", "OLD", "NEW", meta_csv="LOCATIONS.csv", output="OUT.h5")
 
 
@@ -106,7 +89,7 @@ class _Base:
     names: list[str]
     lanes: list[str] | None
     codes: tuple[float, ...]
-    new: Sensors = NO_SENSORS
+    new: layout.Sensors = NO_SENSORS
     table: str = ""
 
     @property
@@ -213,13 +196,13 @@ def _open_base(path: Path, request: ConvertOptions) -> _Base:
     store = open_store(path)
     check_writable(path)
     with open_hdf5(path, "convert it again") as file:
-        names, features = [read_text(name) for name in file[FEATURE_NAMES][:]], file[FEATURES]
-        every = dict.fromkeys([*read_codes(path, file), *(request.missing or ())])
-        lanes, rows = read_lanes(path, file, len(store.sensors.ids)), len(features)
+        names, features = [layout.read_text(name) for name in file[layout.FEATURE_NAMES][:]], file[layout.FEATURES]
+        every = dict.fromkeys([*layout.read_codes(path, file), *(request.missing or ())])
+        lanes, rows = layout.read_lanes(path, file, len(store.sensors.ids)), len(features)
         fixed = features.chunks is None or features.maxshape[0] is not None
     if fixed:
         raise SocialxError("append.fixed-rows", path, "the file is an older one with a fixed number of rows", ADVICE)
-    measured = [name for name in names if name not in STATIC_UNITS]
+    measured = [name for name in names if name not in layout.STATIC_UNITS]
     stores = [store, *(open_store(path, name) for name in measured[1:])]
     return _Base(stores, rows, names, lanes, tuple(code for code in every if code != store.missing))
 
@@ -239,7 +222,7 @@ def _in_utc(base: _Base) -> _Base:
     return replace(base, stores=list(map(utc, base.stores)))
 
 
-def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> Sensors:
+def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> layout.Sensors:
     """Return the table sensors that the file lacks, with attributes from the locations file.
 
     Raises SocialxError where a location is missing, and for a file with lane sensors.
@@ -307,7 +290,7 @@ def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _Ne
     seconds, timezone = _times(store, request, contents)
     columns, (block,) = _columns(base, where, contents), contents.blocks
     values = np.full((len(seconds), len(base.ids), len(features)), np.nan, np.float32)
-    values[:, columns] = np.where(is_code(block.values, features, base.codes), np.float32(np.nan), block.values)
+    values[:, columns] = np.where(layout.is_code(block.values, features, base.codes), np.float32(np.nan), block.values)
     return _NewRows(where, seconds, values, columns, timezone)
 
 
@@ -474,7 +457,7 @@ def _extend(change: _Change, file: h5py.File) -> None:
     base, targets = change.base, change.target_rows
     if base.new.ids:
         _widen(file, base)
-    features = file[FEATURES]
+    features = file[layout.FEATURES]
     chunks = len(np.unique(targets // features.chunks[0]))
     reserve(file, features.shape[2] * (chunks + 1) * packed_bytes(4 * math.prod(features.chunks)))
     features.resize(base.rows + len(change.seconds), axis=0)
@@ -484,26 +467,27 @@ def _extend(change: _Change, file: h5py.File) -> None:
     if len(change.seconds):
         for index in {*range(features.shape[2])} - {store.feature_index for store in base.stores}:
             features[base.rows :, :, index] = features[base.rows - 1, :, index]
-        _lengthen(file, TIMESTAMPS, as_timestamps(change.seconds))
-        if SECONDS in file:
-            _lengthen(file, SECONDS, change.seconds)
+        _lengthen(file, layout.TIMESTAMPS, as_timestamps(change.seconds))
+        if layout.SECONDS in file:
+            _lengthen(file, layout.SECONDS, change.seconds)
     store = base.store
-    if read_text(file["metadata"].attrs.get("timezone", "")) != (store.timezone or ""):  # wall times became UTC
-        for name, column in ((TIMESTAMPS, store.timestamps), (SECONDS, store.seconds))[: 1 + (SECONDS in file)]:
+    if layout.read_text(file["metadata"].attrs.get("timezone", "")) != (store.timezone or ""):  # wall times became UTC
+        columns = {layout.TIMESTAMPS: store.timestamps, layout.SECONDS: store.seconds}
+        for name, column in ((name, column) for name, column in columns.items() if name in file):
             whole = file[name][:]
             whole[store.rows] = column
             file[name][:] = whole
-        file["metadata"].attrs.update({"timezone": store.timezone, LOCAL_ZONE_ATTR: store.local_zone})
-    file.attrs[ROWS_ATTR] = np.int64(len(features))
+        file["metadata"].attrs.update({"timezone": store.timezone, layout.LOCAL_ZONE_ATTR: store.local_zone})
+    file.attrs[layout.ROWS_ATTR] = np.int64(len(features))
     if base.codes:
-        file["metadata"].attrs[CODES_ATTR] = np.array(base.codes)
+        file["metadata"].attrs[layout.CODES_ATTR] = np.array(base.codes)
     if base.table:
-        file["metadata"].attrs[TABLE_ATTR] = base.table
+        file["metadata"].attrs[layout.TABLE_ATTR] = base.table
 
 
 def _widen(file: h5py.File, base: _Base) -> None:
     """Add the new sensors to features, ids and vd_info in ``file``: missing observations and static attributes."""
-    sensors, old, wider_name = base.new, file[FEATURES], f"{FEATURES}_wider"
+    sensors, old, wider_name = base.new, file[layout.FEATURES], f"{layout.FEATURES}_wider"
     shape = (len(old), len(base.ids), len(base.names))
     column = np.full((len(sensors.ids), len(base.names)), np.nan, np.float32)
     for name, value in static_columns(sensors).items():
@@ -516,10 +500,10 @@ def _widen(file: h5py.File, base: _Base) -> None:
         part = old[begin : begin + old.chunks[0]]
         more = np.broadcast_to(column, (len(part), *column.shape))
         wider_features[begin : begin + len(part)] = np.concatenate([part, more], axis=1)
-    ids = fixed_texts([*file[VDIDS][:], *sensors.ids])
-    del file[FEATURES], file[VDIDS]
-    file.move(wider_name, FEATURES)
-    write_column(file, VDIDS, ids)
+    ids = layout.fixed_texts([*file[layout.VDIDS][:], *sensors.ids])
+    del file[layout.FEATURES], file[layout.VDIDS]
+    file.move(wider_name, layout.FEATURES)
+    write_column(file, layout.VDIDS, ids)
     file.attrs["num_locations"] = np.int64(len(base.ids))
     write_sensors(file, sensors)
 
@@ -539,8 +523,8 @@ def _lengthen(file: h5py.File, name: str, added: np.ndarray) -> None:
 
 def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
     """Return whether the ``new`` file has the planned rows, and the ``old`` rows in every chunk that was written."""
-    old_features, new_features, base = old[FEATURES], new[FEATURES], change.base
-    same = len(new_features) == len(new[TIMESTAMPS]) == base.rows + len(change.seconds)
+    old_features, new_features, base = old[layout.FEATURES], new[layout.FEATURES], change.base
+    same = len(new_features) == len(new[layout.TIMESTAMPS]) == base.rows + len(change.seconds)
     rows = old_features.chunks[0]
     for begin in range(min(base.rows - 1, change.target_rows[0]) // rows * rows, len(new_features), rows):
         written, part = new_features[begin : begin + rows], old_features[begin : begin + rows]
@@ -551,10 +535,10 @@ def _is_extended(change: _Change, old: h5py.File, new: h5py.File) -> bool:
             expected[change.target_rows[touched] - begin, :, store.feature_index] = change.values[touched, :, feature]
         same = same and np.array_equal(written, expected, equal_nan=True)
     store = base.store
-    same = same and np.array_equal(new[TIMESTAMPS][: base.rows].astype("S19")[store.rows], store.timestamps)
+    same = same and np.array_equal(new[layout.TIMESTAMPS][: base.rows].astype("S19")[store.rows], store.timestamps)
     if not len(change.seconds):
         return same
-    return same and np.array_equal(new[TIMESTAMPS][base.rows :].astype("S19"), as_timestamps(change.seconds))
+    return same and np.array_equal(new[layout.TIMESTAMPS][base.rows :].astype("S19"), as_timestamps(change.seconds))
 
 
 def _anew() -> str:

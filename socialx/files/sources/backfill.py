@@ -24,30 +24,8 @@ from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
 from socialx.files.sources.positions.locations import Location, match_ids
 from socialx.files.sources.readings import stored_unit
+from socialx.files.store import layout
 from socialx.files.store.ids import match_key
-from socialx.files.store.layout import (
-    CRS,
-    CRS_ATTR,
-    DIRECTIONS,
-    FEATURES,
-    IMPUTED_ATTR,
-    LOCAL_ZONE_ATTR,
-    MISSING_ATTR,
-    SECONDS,
-    SENSOR_INFO,
-    STATIC_UNITS,
-    UNITS,
-    UNKNOWN,
-    Block,
-    Readings,
-    Sensors,
-    read_entry,
-    read_layout,
-    read_number,
-    read_text,
-    read_unit,
-    read_units,
-)
 from socialx.files.store.open_hdf5 import open_hdf5, reserve
 from socialx.files.store.published import DATASETS
 from socialx.files.store.quantities import SPEED, SPEED_UNITS
@@ -60,7 +38,7 @@ NO_TIME = np.iinfo(np.int64).min  # numpy's NaT: the epoch of a row without a ti
 # Attribute and action for zeros that were replaced, or may have been.
 IMPUTED: dict[bool | None, tuple[bool | str, str]] = {
     True: (True, "marked as imputed: its zeros had been replaced"),
-    None: (UNKNOWN, "marked as perhaps imputed"),
+    None: (layout.UNKNOWN, "marked as perhaps imputed"),
 }
 READ_BYTES = 1 << 20  # at once, of the readings as they are stored
 LISTED, OWN, RESPELT = "the locations file", "its entry of vd_info", "another spelling of the id"
@@ -160,7 +138,7 @@ def backfill(path: Path, given: Given, *, backup: bool = False, dry_run: bool = 
         with open_hdf5(path, ADVICE, locking=None if dry_run else False) as file:
             plan = _find_missing(path, file, given)
             if plan.actions and not plan.variant.rewrite:
-                _read_all(path, file[FEATURES])
+                _read_all(path, file[layout.FEATURES])
         if dry_run:
             return plan
         if refusal := plan.refusal():
@@ -195,7 +173,7 @@ def _backup_copy(path: Path) -> Iterator[None]:
 def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
     """Return the completion plan for a file."""
     variant = recognise(path, file)
-    features, ids, names, timestamps = read_layout(path, file, flat=variant.name == "V0")
+    features, ids, names, timestamps = layout.read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_ids(ids, given.locations)
     columns = cache(partial(_columns, features, ids, names, variant))
     described = columns() if variant.rewrite else _stored_facts(path, file)
@@ -212,16 +190,20 @@ def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
 
 def _crs(file: h5py.File) -> list[MissingPart]:
     """Return the statement that locations are in degrees, to be added to vd_info; [] where present."""
-    stated = SENSOR_INFO in file and read_text(file[SENSOR_INFO].attrs.get(CRS_ATTR, ""))
-    return [] if stated else [MissingPart(f"{CRS_ATTR} {CRS}", {SENSOR_INFO: {CRS_ATTR: CRS}})]
+    stated = layout.SENSOR_INFO in file and layout.read_text(file[layout.SENSOR_INFO].attrs.get(layout.CRS_ATTR, ""))
+    return (
+        []
+        if stated
+        else [MissingPart(f"{layout.CRS_ATTR} {layout.CRS}", {layout.SENSOR_INFO: {layout.CRS_ATTR: layout.CRS}})]
+    )
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
     """Return the missing or wrong epoch seconds, int64 [T], of the file's ``timestamps``; [] where all are right."""
     seconds, timed = np.full(len(timestamps), NO_TIME, np.int64), timestamps != b""
     seconds[timed] = timestamp_seconds(timestamps[timed], str(path))
-    new = {SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
-    stored = file.get(SECONDS)
+    new = {layout.SECONDS: seconds, "metadata": {"epoch_basis": "naive-utc"}}
+    stored = file.get(layout.SECONDS)
     if not isinstance(stored, h5py.Dataset):
         return [MissingPart("timestamps_epoch added", new)]
     values, wrong = stored[()], len(seconds)
@@ -233,13 +215,13 @@ def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[Missin
 def _rules(file: h5py.File, variant: Variant) -> list[MissingPart]:
     """Return the missing value and the imputation flag where the file lacks either; an empty list for neither."""
     stated, lacks = file["metadata"].attrs, []
-    if MISSING_ATTR not in stated:
+    if layout.MISSING_ATTR not in stated:
         missing = missing_value(file)
         says = f"missing readings: {'only NaN' if np.isnan(missing) else f'{missing:g}'}"
-        lacks.append(MissingPart(says, {"metadata": {MISSING_ATTR: missing}}))
-    if IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
+        lacks.append(MissingPart(says, {"metadata": {layout.MISSING_ATTR: missing}}))
+    if layout.IMPUTED_ATTR not in stated and variant.imputed in IMPUTED:
         imputed, says = IMPUTED[variant.imputed]
-        lacks.append(MissingPart(says, {"metadata": {IMPUTED_ATTR: imputed}}))
+        lacks.append(MissingPart(says, {"metadata": {layout.IMPUTED_ATTR: imputed}}))
     return lacks
 
 
@@ -247,14 +229,14 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
     """Return missing units of the features ``names`` by the kind of file, and ``given`` facts that the file lacks."""
     units = lacking_units(file, names)
     lacks = [MissingPart(f"units of {', '.join(units)}", {})] if units else []
-    measured = [name for name in names if name not in STATIC_UNITS]
+    measured = [name for name in names if name not in layout.STATIC_UNITS]
     feature = SPEED if SPEED in measured or not measured else measured[0]
-    unit = units.get(feature, read_unit(file, feature))
+    unit = units.get(feature, layout.read_unit(file, feature))
     for name, (action, value) in _check_given(path, file["metadata"].attrs, feature, unit, given).items():
         lacks.append(MissingPart(action, {} if name == "units" else {"metadata": {name: value}}))
         units |= {feature: value} if name == "units" else {}
     if units:
-        lacks.append(MissingPart("", {UNITS: np.bytes_(json.dumps(read_units(file) | units))}))
+        lacks.append(MissingPart("", {layout.UNITS: np.bytes_(json.dumps(layout.read_units(file) | units))}))
     return lacks
 
 
@@ -266,7 +248,7 @@ def _check_given(
     stated: the metadata attributes. unit: the unit of ``feature`` in the file. given: the caller's zones and units.
     Raises SocialxError for a contradiction.
     """
-    zone, local = (read_text(stated.get(name, "")) for name in ("timezone", LOCAL_ZONE_ATTR))
+    zone, local = (layout.read_text(stated.get(name, "")) for name in ("timezone", layout.LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.timezone, given.local_zone, given.units
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
         clock = f"name the clock that people live by with {Argument('local_zone', timezone)}"
@@ -275,11 +257,11 @@ def _check_given(
         problem = f"the times are of {zone or 'an unknown zone'}, and a local zone needs times in UTC"
         raise SocialxError("backfill.not-in-utc", path, problem, f"drop {Argument('local_zone')}, or {ADVICE}")
     units = None if units is None else stored_unit(feature, units)
-    unit = "" if unit == UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
+    unit = "" if unit == layout.UNKNOWN else SPEED_UNITS.get(unit.lower(), unit)
     changes = {}
     for name, subject, word, old, value, action in (
         ("timezone", "the times are", "of", zone, timezone, "time zone"),
-        (LOCAL_ZONE_ATTR, "the days are", "of", local, local_zone, "local zone"),
+        (layout.LOCAL_ZONE_ATTR, "the days are", "of", local, local_zone, "local zone"),
         ("units", f"{feature} is", "in", unit, units, f"unit of {feature}:"),
     ):
         if value is not None and old not in ("", value):
@@ -302,26 +284,26 @@ def _read_all(path: Path, features: h5py.Dataset) -> None:
             features[part]
         except (OSError, RuntimeError, ValueError) as error:
             first = (part[0] if isinstance(part, tuple) else part).start
-            problem = f"{FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
+            problem = f"{layout.FEATURES} cannot be read from row {first + 1} on ({str(error)[:160]!a})"
             raise SocialxError("backfill.unreadable", path, problem, ADVICE) from error
 
 
 def _stored_facts(path: Path, file: h5py.File) -> dict[str, Facts]:
     """Return the attributes in vd_info by sensor id. Raises SocialxError for coordinates that are not EPSG:4326."""
-    if SENSOR_INFO not in file:
+    if layout.SENSOR_INFO not in file:
         return {}
-    info = file[SENSOR_INFO]
+    info = file[layout.SENSOR_INFO]
     if not isinstance(info, h5py.Group):
-        raise SocialxError("backfill.info-no-group", path, f"{SENSOR_INFO} is not a group", ADVICE)
+        raise SocialxError("backfill.info-no-group", path, f"{layout.SENSOR_INFO} is not a group", ADVICE)
     described: dict[str, Facts] = {}
     for vdid in info:
         if not isinstance(info[vdid], h5py.Group):
-            raise SocialxError("backfill.entry-no-group", path, f"{SENSOR_INFO}/{vdid} is not a group", ADVICE)
-        stored = read_entry(info, vdid)
-        numbers = [read_number(stored.get(name)) for name in (*POSITION, *MORE)]
-        described[vdid] = _facts(*numbers, read_text(stored.get("direction", "")))
-    crs = read_text(info.attrs.get(CRS_ATTR, ""))
-    if crs not in ("", CRS):
+            raise SocialxError("backfill.entry-no-group", path, f"{layout.SENSOR_INFO}/{vdid} is not a group", ADVICE)
+        stored = layout.read_entry(info, vdid)
+        numbers = [layout.read_number(stored.get(name)) for name in (*POSITION, *MORE)]
+        described[vdid] = _facts(*numbers, layout.read_text(stored.get("direction", "")))
+    crs = layout.read_text(info.attrs.get(layout.CRS_ATTR, ""))
+    if crs not in ("", layout.CRS):
         remedy = f"drop vd_info and give {Argument('meta_csv', 'LOCATIONS.csv')}"
         raise SocialxError("backfill.crs", path, f"the positions are in {crs}, not degrees", remedy)
     return described
@@ -384,7 +366,7 @@ def _locate(
                 before, after = to_plane(*np.transpose([old_position, new_position]))
                 moved_km = max(moved_km, float(np.hypot(*(after - before))))
         if new:
-            entries[f"{SENSOR_INFO}/{vdid}"] = new
+            entries[f"{layout.SENSOR_INFO}/{vdid}"] = new
     actions = [f"vd_info: {counted(count, 'position')} from {origin}" for origin, count in counts.items() if count]
     if moved_km:
         actions[0] += f", moved by up to {1000 * moved_km:,.1f} m"
@@ -404,7 +386,7 @@ def _columns(features: h5py.Dataset, ids: tuple[str, ...], names: list[str], var
         cells = features[first : first + BLOCK_ROWS][:, :, [names.index(name) for name in present]].astype(np.float64)
         low, high = np.fmin(low, np.fmin.reduce(cells)), np.fmax(high, np.fmax.reduce(cells))
     values[[wanted.index(name) for name in present]] = np.where(low == high, low, np.nan).T
-    letters = dict(enumerate(CODED_DIRECTIONS)) if variant.rewrite else {v: k for k, v in DIRECTIONS.items()}
+    letters = dict(enumerate(CODED_DIRECTIONS)) if variant.rewrite else {v: k for k, v in layout.DIRECTIONS.items()}
     rows = zip(ids, values.T.tolist(), strict=True)
     return {vdid: _facts(*numbers, letters.get(code, "")) for vdid, (*numbers, code) in rows}
 
@@ -425,10 +407,10 @@ def _patch(plan: Completion, file: h5py.File) -> None:
 
 def _is_patched(plan: Completion, old: h5py.File, new: h5py.File) -> bool:
     """Return whether the ``new`` file has the features of the ``old`` byte by byte, and every planned change."""
-    same = _stored_digest(old[FEATURES]) == _stored_digest(new[FEATURES])
+    same = _stored_digest(old[layout.FEATURES]) == _stored_digest(new[layout.FEATURES])
     for name, values in plan.changes():
         if isinstance(values, dict):
-            same &= all(read_text(new[name].attrs[key]) == str(value) for key, value in values.items())
+            same &= all(layout.read_text(new[name].attrs[key]) == str(value) for key, value in values.items())
         else:
             same &= name in new and np.array_equal(new[name][()], values)
     return same
@@ -450,31 +432,31 @@ def _stored_digest(features: h5py.Dataset) -> str:
     return digest.hexdigest()
 
 
-def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[Block, None, None]:
+def _first_feature(features: h5py.Dataset, seconds: np.ndarray) -> Generator[layout.Block, None, None]:
     """Yield the readings of the first feature as float32; an overflow becomes inf, which the writer rejects."""
     for first in range(0, len(seconds), BLOCK_ROWS):
         part = slice(first, first + BLOCK_ROWS)
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.array(features[part, :, :1], np.float32)
-        yield Block(seconds[part], values)
+        yield layout.Block(seconds[part], values)
 
 
-def _readings(path: Path, file: h5py.File, plan: Completion) -> Readings:
+def _readings(path: Path, file: h5py.File, plan: Completion) -> layout.Readings:
     """Return the readings of a PEMS-BAY file in an old layout, with the planned locations."""
-    features, ids, names, timestamps = read_layout(path, file, flat=plan.variant.name == "V0")
+    features, ids, names, timestamps = layout.read_layout(path, file, flat=plan.variant.name == "V0")
     columns = _columns(features, ids, names, plan.variant)
     entries = dict(plan.changes())
-    sensor_facts = [columns[vdid] | entries.get(f"{SENSOR_INFO}/{vdid}", {}) for vdid in ids]
+    sensor_facts = [columns[vdid] | entries.get(f"{layout.SENSOR_INFO}/{vdid}", {}) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([facts.get(name, np.nan) for facts in sensor_facts]) for name in (*POSITION, *MORE)
     )
     directions = tuple(facts.get("direction", "") for facts in sensor_facts)
-    sensors = Sensors(ids, latitude, longitude, lanes, length, directions)
+    sensors = layout.Sensors(ids, latitude, longitude, lanes, length, directions)
     seconds = timestamp_seconds(timestamps.astype("S19"), str(path))
     blocks = _first_feature(features, seconds)
-    name = read_text(file.attrs.get("dataset_name", BAY.dataset_name))
+    name = layout.read_text(file.attrs.get("dataset_name", BAY.dataset_name))
     origin = ({SPEED: BAY.units}, BAY.missing, BAY.timezone, f"{path} ({plan.variant.name})", "the same file")
-    return Readings(name, BAY.feature_set, sensors, blocks, *origin)
+    return layout.Readings(name, BAY.feature_set, sensors, blocks, *origin)
 
 
 def expand(path: Path) -> list[Path]:

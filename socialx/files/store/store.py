@@ -20,25 +20,7 @@ from socialx.core.progress import work
 from socialx.data.calendar import DAY_S
 from socialx.data.geo import plausible_location
 from socialx.data.source import latest_after, pages
-from socialx.files.store.layout import (
-    FEATURES,
-    IMPUTED_ATTR,
-    LOCAL_ZONE_ATTR,
-    MISSING_ATTR,
-    SENSOR_INFO,
-    STATIC_UNITS,
-    TABLE_ATTR,
-    UNKNOWN,
-    Sensors,
-    impossible,
-    is_reading,
-    read_codes,
-    read_entry,
-    read_layout,
-    read_number,
-    read_text,
-    read_unit,
-)
+from socialx.files.store import layout
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import highest_reading, ratio_of_units
 from socialx.files.store.time_axis import Clock, is_utc, known_zone, timestamp_seconds, whole_minutes
@@ -58,7 +40,7 @@ class Store(ResultRepr):
 
     path: Path
     dataset_name: str
-    sensors: Sensors
+    sensors: layout.Sensors
     feature: str
     unit: str  # "unknown" where the file does not say
     timestamps: np.ndarray  # S19 [T], wall time
@@ -152,7 +134,7 @@ class Store(ResultRepr):
 
     def is_impossible(self, values: np.ndarray) -> np.ndarray:
         """Return the mask of numbers, in the store's ``unit``, outside the possible range, bool in equal shape."""
-        wrong = impossible(values, self.feature, self.unit, LARGEST)
+        wrong = layout.impossible(values, self.feature, self.unit, LARGEST)
         return wrong & (values != (np.nan if self.missing is None else self.missing)) if wrong.any() else wrong
 
     def check_readings(
@@ -178,7 +160,7 @@ class Store(ResultRepr):
             helps = f"correct them, or say their unit: convert again with {Argument('units', 'UNIT')}"
         if not where and len(numbers) <= CODES:
             with open_hdf5(self.path, AGAIN) as file:
-                codes = [*([] if self.missing is None else [self.missing]), *read_codes(self.path, file)]
+                codes = [*([] if self.missing is None else [self.missing]), *layout.read_codes(self.path, file)]
             missing = Argument("missing", ",".join(f"{code:g}" for code in (*codes, *numbers)))
             helps = f"if {' and '.join(f'{n:g}' for n in numbers)} means no reading, convert again with {missing}"
         raise SocialxError("store.impossible", where or self.path, f"{problem} ({sample(named)})", helps)
@@ -221,7 +203,8 @@ class Store(ResultRepr):
                 raise SocialxError(
                     "file.changed", self.path, "the file was changed while it was read", "run the command again"
                 )
-            values = file[FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index].astype(np.float32, copy=False)
+            values = file[layout.FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index]
+            values = values.astype(np.float32, copy=False)
         if len(values) != len(chosen):
             values = values[chosen - chosen[0]]
         if self.columns is not None:
@@ -230,11 +213,11 @@ class Store(ResultRepr):
 
     def is_reading(self, values: np.ndarray) -> np.ndarray:
         """Return the mask of observed values, bool in equal shape: finite, and unlike the missing value."""
-        return is_reading(values, self.missing)
+        return layout.is_reading(values, self.missing)
 
 
 def open_store(
-    path: str | Path, feature: str | None = None, days: int | None = None, sensors: Sensors | None = None
+    path: str | Path, feature: str | None = None, days: int | None = None, sensors: layout.Sensors | None = None
 ) -> Store:
     """Open a feature in a canonical file; unknown locations are NaN. Raises SocialxError for an older file.
 
@@ -244,9 +227,9 @@ def open_store(
     (path,) = files_in(path)
     with open_hdf5(path, AGAIN) as file:
         version = file_signature(path)
-        _, ids, names, timestamps = read_layout(path, file)
+        _, ids, names, timestamps = layout.read_layout(path, file)
         rules = file["metadata"].attrs
-        if MISSING_ATTR not in rules:
+        if layout.MISSING_ATTR not in rules:
             raise SocialxError(
                 "store.missing-unsaid",
                 path,
@@ -266,11 +249,12 @@ def open_store(
         if days is not None:
             last = int(np.searchsorted(seconds, (seconds[0] // DAY_S + days) * DAY_S))
             rows, seconds = rows[:last], seconds[:last]
-        dataset_name = read_text(file.attrs.get("dataset_name", "unknown"))
-        missing = np.nan if feature in STATIC_UNITS else read_number(rules[MISSING_ATTR])  # direction 0 is north
-        timezone, local_zone = (read_text(rules.get(name, "")) or None for name in ("timezone", LOCAL_ZONE_ATTR))
-        sensors, unit = sensors or _read_sensors(file, ids), read_unit(file, feature)
-        imputed, described = rules.get(IMPUTED_ATTR), read_text(rules.get(TABLE_ATTR, ""))
+        dataset_name = layout.read_text(file.attrs.get("dataset_name", "unknown"))
+        missing = np.nan if feature in layout.STATIC_UNITS else layout.read_number(rules[layout.MISSING_ATTR])  # 0 is north
+        zones = (layout.read_text(rules.get(name, "")) for name in ("timezone", layout.LOCAL_ZONE_ATTR))
+        timezone, local_zone = (zone or None for zone in zones)
+        sensors, unit = sensors or _read_sensors(file, ids), layout.read_unit(file, feature)
+        imputed, described = rules.get(layout.IMPUTED_ATTR), layout.read_text(rules.get(layout.TABLE_ATTR, ""))
     return Store(
         path=path,
         dataset_name=dataset_name,
@@ -283,7 +267,7 @@ def open_store(
         missing=None if np.isnan(missing) else missing,
         timezone=timezone,
         local_zone=local_zone,
-        imputed=None if imputed is not None and read_text(imputed) == UNKNOWN else bool(imputed),
+        imputed=None if imputed is not None and layout.read_text(imputed) == layout.UNKNOWN else bool(imputed),
         failed_rows=int(rows[-1]) + 1 - len(rows),
         feature_index=names.index(feature),
         rows=rows,
@@ -293,18 +277,18 @@ def open_store(
     )
 
 
-def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> Sensors:
+def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> layout.Sensors:
     """Return the sensors from vd_info; an absent or impossible location becomes NaN."""
-    info = file[SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() takes a damaged group for no group
+    info = file[layout.SENSOR_INFO] if "vd_info" in set(file["metadata"]) else None  # get() hides a damaged one
     present = set(info) if isinstance(info, h5py.Group) else set()
-    entries = [read_entry(info, vdid) if info and vdid in present else {} for vdid in ids]
+    entries = [layout.read_entry(info, vdid) if info and vdid in present else {} for vdid in ids]
 
     def column(name: str) -> np.ndarray:
-        return np.array([read_number(attributes.get(name)) for attributes in entries])
+        return np.array([layout.read_number(attributes.get(name)) for attributes in entries])
 
     latitude, longitude = column("position_lat"), column("position_lon")
     latitude, longitude = np.where(plausible_location(latitude, longitude), (latitude, longitude), np.nan)
     names: set[str] = set().union(*entries)
     lanes, length = (column(name) if name in names else None for name in ("lanes", "length"))
-    direction = tuple(read_text(attributes.get("direction", "")) for attributes in entries)
-    return Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in names else None)
+    direction = tuple(layout.read_text(attributes.get("direction", "")) for attributes in entries)
+    return layout.Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in names else None)

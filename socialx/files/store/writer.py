@@ -19,33 +19,7 @@ import numpy as np
 
 from socialx.core.disk import atomic_write, check_output, file_signature
 from socialx.core.errors import SocialxError, sample
-from socialx.files.store.layout import (
-    CODES_ATTR,
-    COMBINED,
-    CRS,
-    CRS_ATTR,
-    DIRECTIONS,
-    ENTRY,
-    FEATURE_NAMES,
-    FEATURES,
-    LOCAL_ZONE_ATTR,
-    MISSING_ATTR,
-    PACKED,
-    ROWS_ATTR,
-    SECONDS,
-    SENSOR_INFO,
-    STATIC_UNITS,
-    TABLE_ATTR,
-    TIMESTAMPS,
-    UNITS,
-    VDIDS,
-    Block,
-    Readings,
-    Sensors,
-    check_parts,
-    fixed_texts,
-    plain_text,
-)
+from socialx.files.store import layout
 from socialx.files.store.open_hdf5 import open_for_writing, open_hdf5, packed_bytes, reserve
 from socialx.files.store.time_axis import Clock, as_text, as_timestamps, common_step, gaps, refuse_jitter, whole_minutes
 
@@ -71,14 +45,14 @@ class Summary:
     zeros: int  # readings that are exactly 0
 
 
-def create(path: Path, readings: Readings, *, overwrite: bool = False) -> Summary:
+def create(path: Path, readings: layout.Readings, *, overwrite: bool = False) -> Summary:
     """Write the canonical file, streamed: ``path`` is complete or untouched. overwrite: replace an existing file."""
     check_output(path, overwrite, (readings.source_data, readings.source_meta, *map(str, readings.inputs)))
     with atomic_write(path) as temporary:
         return write(temporary, readings)
 
 
-def write(path: Path, readings: Readings) -> Summary:
+def write(path: Path, readings: layout.Readings) -> Summary:
     """Write the canonical file to ``path``, a temporary file of the caller, and check what the disk returns."""
     started = time.perf_counter()
     columns = _columns(readings)
@@ -91,9 +65,9 @@ def write(path: Path, readings: Readings) -> Summary:
             whole_minutes(seconds, readings.source_data)
             _write_metadata(file, readings, columns, seconds)
         with open_hdf5(path, "convert it again") as file:  # what the disk gives back before it replaces a file
-            same = file[FEATURES].shape == (len(seconds), *last.shape)
-            same = same and np.array_equal(file[TIMESTAMPS][:], as_timestamps(seconds))
-            if not same or not np.array_equal(file[FEATURES][-1], last, equal_nan=True):
+            same = file[layout.FEATURES].shape == (len(seconds), *last.shape)
+            same = same and np.array_equal(file[layout.TIMESTAMPS][:], as_timestamps(seconds))
+            if not same or not np.array_equal(file[layout.FEATURES][-1], last, equal_nan=True):
                 raise SocialxError("file.disk", path, "the disk returned other data than was written", "check the disk")
     shown = Clock(readings.timezone, readings.local_zone).text
     return Summary(
@@ -108,7 +82,7 @@ def write(path: Path, readings: Readings) -> Summary:
     )
 
 
-def _columns(readings: Readings) -> dict[str, np.ndarray]:
+def _columns(readings: layout.Readings) -> dict[str, np.ndarray]:
     """Return a column [N] by feature name in file order: constant if static, zeros if measured; raise for bad ids."""
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
@@ -123,20 +97,21 @@ def _columns(readings: Readings) -> dict[str, np.ndarray]:
     return {name: column for name, column in (measured | static_columns(sensors)).items() if column is not None}
 
 
-def static_columns(sensors: Sensors) -> dict[str, np.ndarray | None]:
+def static_columns(sensors: layout.Sensors) -> dict[str, np.ndarray | None]:
     """Return the static attributes [N] by feature name in file order; None where unknown."""
     letters = sensors.direction
+    degrees = None if letters is None else np.array([layout.DIRECTIONS.get(letter, np.nan) for letter in letters])
     return {
         "lanes": sensors.lanes,
         "length": sensors.length,
         "latitude": sensors.latitude,
         "longitude": sensors.longitude,
-        "direction": None if letters is None else np.array([DIRECTIONS.get(letter, np.nan) for letter in letters]),
+        "direction": degrees,
     }
 
 
 def _write_features(
-    file: h5py.File, readings: Readings, columns: dict[str, np.ndarray]
+    file: h5py.File, readings: layout.Readings, columns: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Write blocks and constant ``columns``; return all seconds [T], the last row [N,F], and the number of zeros."""
     sensors, zeros, measured = len(readings.sensors.ids), 0, len(readings.units)
@@ -149,7 +124,7 @@ def _write_features(
     chunk_bytes = packed_bytes(4 * rows * sensors)
     # The chunk that two blocks share is compressed once, from the cache.
     features = create_features(
-        file, FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
+        file, layout.FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
     )
     for block in chain(head, readings.blocks):
         first = len(seconds)
@@ -179,16 +154,18 @@ def create_features(
     """Create an extendable dataset [T,N,F], a chunk per ``chunk_rows`` rows and feature; ``cache``: cached bytes."""
     _, sensors, features = shape
     growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
-    return file.create_dataset(name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **PACKED)
+    return file.create_dataset(
+        name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **layout.PACKED
+    )
 
 
 def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
     """Write an extendable dataset with a value per row, sensor or feature."""
     reserve(file, packed_bytes(values.nbytes))
-    return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **PACKED)
+    return file.create_dataset(name, data=values, maxshape=(None,), chunks=True, **layout.PACKED)
 
 
-def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
+def check_block(readings: layout.Readings, block: layout.Block, before: np.ndarray) -> None:
     """Raise SocialxError unless the block's times rise after ``before``, int64 [T], and values are finite or NaN."""
     where, first = readings.source_data, len(before)
     seconds = np.concatenate([before[-1:], block.seconds])
@@ -208,59 +185,66 @@ def check_block(readings: Readings, block: Block, before: np.ndarray) -> None:
         )
 
 
-def _write_metadata(file: h5py.File, readings: Readings, columns: dict[str, np.ndarray], seconds: np.ndarray) -> None:
+def _write_metadata(
+    file: h5py.File, readings: layout.Readings, columns: dict[str, np.ndarray], seconds: np.ndarray
+) -> None:
     """Write the attributes, and the datasets on sensors, features and times; ``columns``: constant columns by name."""
     sensors = readings.sensors
-    units = {name: STATIC_UNITS.get(name) or readings.units[name] for name in columns}
+    units = {name: layout.STATIC_UNITS.get(name) or readings.units[name] for name in columns}
     step = common_step(seconds)
     frequency = f"{step // 60}min" if step % 60 == 0 else f"{step}s"
     dataset_name, feature_set, source_data, source_meta = map(
-        plain_text, (readings.dataset_name, readings.feature_set, readings.source_data, readings.source_meta)
+        layout.plain_text, (readings.dataset_name, readings.feature_set, readings.source_data, readings.source_meta)
     )
     file.attrs.update(dataset_name=dataset_name, feature_set=feature_set)
     file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
     file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
     file.attrs.update(source_data=source_data, source_meta=source_meta)
-    for name, count in zip((ROWS_ATTR, "num_locations", "num_features"), file[FEATURES].shape, strict=True):
+    for name, count in zip(
+        (layout.ROWS_ATTR, "num_locations", "num_features"), file[layout.FEATURES].shape, strict=True
+    ):
         file.attrs[name] = np.int64(count)
-    texts = {VDIDS: fixed_texts(sensors.ids), FEATURE_NAMES: np.array(list(columns), "S32")}
-    for name, column in (texts | {TIMESTAMPS: as_timestamps(seconds), SECONDS: seconds}).items():
+    texts = {layout.VDIDS: layout.fixed_texts(sensors.ids), layout.FEATURE_NAMES: np.array(list(columns), "S32")}
+    for name, column in (texts | {layout.TIMESTAMPS: as_timestamps(seconds), layout.SECONDS: seconds}).items():
         write_column(file, name, column)
     metadata = file["metadata"]
     reserve(file, 0)
     metadata["frequency"] = np.bytes_(frequency)
-    file[UNITS] = np.bytes_(json.dumps(units))
+    file[layout.UNITS] = np.bytes_(json.dumps(units))
     metadata["source"] = np.bytes_(f"{source_data} with positions of {source_meta}".encode())
     metadata.attrs["epoch_basis"] = "naive-utc"
     metadata.attrs["timezone"] = readings.timezone or ""
     if readings.local_zone is not None:
-        metadata.attrs[LOCAL_ZONE_ATTR] = readings.local_zone
-    metadata.attrs[MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
+        metadata.attrs[layout.LOCAL_ZONE_ATTR] = readings.local_zone
+    metadata.attrs[layout.MISSING_ATTR] = np.nan if readings.missing is None else readings.missing
     if readings.lanes is not None:
-        file.create_dataset(COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
+        file.create_dataset(layout.COMBINED, data=list(readings.lanes), dtype=h5py.string_dtype())
     if readings.codes:
-        metadata.attrs[CODES_ATTR] = np.array(readings.codes)
+        metadata.attrs[layout.CODES_ATTR] = np.array(readings.codes)
     if readings.table:
-        metadata.attrs[TABLE_ATTR] = readings.table
-    file.create_group(SENSOR_INFO).attrs[CRS_ATTR] = CRS
+        metadata.attrs[layout.TABLE_ATTR] = readings.table
+    file.create_group(layout.SENSOR_INFO).attrs[layout.CRS_ATTR] = layout.CRS
     write_sensors(file, sensors)
     reserve(file, 0)
 
 
-def write_sensors(file: h5py.File, sensors: Sensors) -> None:
+def write_sensors(file: h5py.File, sensors: layout.Sensors) -> None:
     """Write a vd_info entry per sensor with the known attributes; low-level calls take a third of the time."""
     scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
     letters = sensors.direction or ("",) * len(sensors.ids)
-    info, utf8, untimed = file[SENSOR_INFO].id, *map(h5py.h5p.create, (h5py.h5p.LINK_CREATE, h5py.h5p.GROUP_CREATE))
+    info, utf8, untimed = (
+        file[layout.SENSOR_INFO].id,
+        *map(h5py.h5p.create, (h5py.h5p.LINK_CREATE, h5py.h5p.GROUP_CREATE)),
+    )
     utf8.set_char_encoding(h5py.h5t.CSET_UTF8)
     untimed.set_obj_track_times(False)  # equal files from equal sources
     for index, vdid in enumerate(sensors.ids):
         if index % ENTRIES == 0:
             reserve(file, 0)
         entry = h5py.h5g.create(info, vdid.encode(), None if vdid.isascii() else utf8, untimed)
-        for name, column in zip(ENTRY, columns, strict=False):
-            if column is not None and (name in ENTRY[:2] or np.isfinite(column[index])):
+        for name, column in zip(layout.ENTRY, columns, strict=False):
+            if column is not None and (name in layout.ENTRY[:2] or np.isfinite(column[index])):
                 attribute = h5py.h5a.create(entry, name.encode(), h5py.h5t.IEEE_F64LE, scalar)
                 attribute.write(np.array(column[index], np.float64), h5py.h5t.NATIVE_DOUBLE)
         if letters[index]:
@@ -286,7 +270,7 @@ def amend(path: Path, patch: Callable[[h5py.File], None], check: Callable[[h5py.
         shutil.copyfile(path, temporary)
         try:
             with open_for_writing(temporary, "r+", ("earliest", "v110")) as file:
-                check_parts(path, file)  # of the very file that is written
+                layout.check_parts(path, file)  # of the very file that is written
                 patch(file)
         except (KeyError, ValueError) as error:  # what h5py makes of damage that reading did not meet
             raise SocialxError("hdf5.torn", path, f"this is damaged HDF5 ({str(error)[:160]!a})", ADVICE) from error
