@@ -484,7 +484,7 @@ def test_swapped_tables_and_strange_run_folders_are_recognised(tmp_path: Path, d
     source = cut_csv(tmp_path / "s.csv", 30)
     arguments = ["--data-csv", LOCATIONS, "--meta-csv", source, "--output-h5", tmp_path / "o.h5"]
     swapped = refused("convert", "metr-la", *arguments)
-    assert swapped.code == "table.of-positions"
+    assert swapped.code == "table.places"
     assert f"READINGS --meta-csv {os.path.relpath(LOCATIONS)}" in swapped
     assert refused("train", "--data", data, "--run-dir", tmp_path, *SMALL).code == "run.other-files"
     assert [p.name for p in tmp_path.iterdir()] == ["s.csv"]

@@ -54,7 +54,7 @@ def test_what_contradicts_the_file_is_refused(tmp_path: Path, options: list[str]
 def test_a_wrong_unit_or_zone_is_an_error_of_usage(tmp_path: Path) -> None:
     path = file_of(tmp_path)
     with unchanged(path):
-        assert refused("backfill", path, "--units", "knots", code=2).code == "units.unknown-speed"
+        assert refused("backfill", path, "--units", "knots", code=2).code == "units.no-speed"
         assert refused("backfill", path, "--timezone", "Europe/Berln", code=2).code == "option.zone"
         with pytest.raises(SettingsError):
             socialx.backfill(path, units="")

@@ -39,11 +39,11 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
             done = socialx("backfill", older, *more)
         assert done.exit_code == 1
         line, *_ = done.stderr.splitlines()
-        assert done.codes == ("hdf5.link-elsewhere",)
+        assert done.codes == ("hdf5.linked",)
         assert line.startswith(f"error: {older}: {name} ")
         assert "victim.h5" in line
     said = refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} ", "victim")
-    assert said.code == "hdf5.link-elsewhere"
+    assert said.code == "hdf5.linked"
     assert sorted(tmp_path.iterdir()) == sorted((victim, older, locations))
 
 
@@ -65,7 +65,7 @@ def test_a_current_file_has_no_part_elsewhere(tmp_path: Path, name: str) -> None
 
 def test_a_link_to_nothing_and_one_to_itself_are_refused_too(tmp_path: Path) -> None:
     for name, link, code in (
-        ("none", h5py.ExternalLink("absent.h5", "/x"), "hdf5.link-elsewhere"),
+        ("none", h5py.ExternalLink("absent.h5", "/x"), "hdf5.linked"),
         ("loop", h5py.SoftLink("/metadata/vd_info"), "hdf5.link"),
     ):
         path = OLDER["P0"](tmp_path / f"{name}.h5")

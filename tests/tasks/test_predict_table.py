@@ -334,7 +334,7 @@ def test_rows_without_dates_are_refused_with_one_command(here: Path) -> None:
 
 def test_a_wrong_value_of_a_flag_is_one_line(here: Path) -> None:
     for flag, value, code in (
-        ("--units", "furlongs", "units.unknown-speed"),
+        ("--units", "furlongs", "units.no-speed"),
         ("--timezone", "Europe/Atlantis", "option.zone"),
         ("--meta-csv", "none.csv", "file.missing"),
     ):

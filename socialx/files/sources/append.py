@@ -184,9 +184,7 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     if len(change.target_rows):
         with file_lock(path, WAIT_S):
             if file_signature(path) != store.version:
-                raise SocialxError(
-                    "file.changed", path, "the file was changed while it was read", "run the command again"
-                )
+                raise SocialxError("file.changed", path, "the file changed while it was read", "run it again")
             amend(path, partial(_extend, change), partial(_is_extended, change))
     return done
 
@@ -233,9 +231,7 @@ def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> la
     if request.meta_csv is None or not ids:
         return NO_SENSORS
     if base.lanes is not None:
-        raise SocialxError(
-            "append.lanes", path, "the sensors are made of lanes, and such a file takes no new ones", _anew()
-        )
+        raise SocialxError("append.lanes", path, "its sensors are made of lanes: it takes no new ones", _anew())
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
@@ -263,13 +259,7 @@ def _contents(base: _Base, request: ConvertOptions) -> Contents:
     spelling = {match_key(vdid): vdid for vdid in store.sensors.ids}
     cased = {vdid: spelling[key] for vdid, key in case_variants(contents.ids or (), spelling).items()}
     if cased:
-        note(
-            Message(
-                "append.case",
-                request.where,
-                f"ids of sensors are in another case than in {store.path} ({sample(list(cased))})",
-            )
-        )
+        note(Message("append.case", request.where, f"ids in another case than in {store.path} ({sample(list(cased))})"))
     ids = tuple(contents.stored(cased.get(vdid, vdid)) for vdid in contents.ids or ())
     return replace(contents, ids=ids)
 
@@ -381,9 +371,7 @@ def _compare(base: _Base, table: _NewRows, fill_gaps: bool) -> _Change:
             first.append(f"{base.ids[cell[1]]} at {store.clock.text(int(early[row]))} is {new[cell]}, not {old[cell]}")
         other = counted(int(differ.sum()), "reading is not that", "readings are not those")
         problem = f"{other} of {store.path} ({'; '.join(first)})"
-        raise SocialxError(
-            "append.overlap", table.path, problem, "remove these rows, or convert all rows again, each of them once"
-        )
+        raise SocialxError("append.overlap", table.path, problem, "remove these rows, or convert all again, each once")
     late = given & ~read
     fills = late.any(axis=(1, 2))
     gap = _gap(store, table.path, later, fill_gaps)
@@ -412,9 +400,7 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
     begins, ends = (store.clock.text(int(second)) for second in (seconds[0], last))
     if len(gap) > len(store.rows):
         problem = f"the first new row is at {begins}, {len(gap):,} empty steps after the last one of {store.path}"
-        raise SocialxError(
-            "append.gap", where, problem, f"check the dates, or say how they are written: {Argument('time_format')}"
-        )
+        raise SocialxError("append.gap", where, problem, f"check the dates, or add {Argument('time_format')}")
     if not fill_gaps and np.diff(store.clock.local(np.array([last, seconds[0]])))[0] > DAY_S:
         problem = f"the first new row is at {begins}, more than a day after the last one of {store.path}, {ends}"
         fill = f"or fill the gap with missing readings: {Argument('fill_gaps', True)}"

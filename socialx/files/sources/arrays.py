@@ -56,14 +56,10 @@ def open_array(path: Path) -> np.ndarray:
         raise SocialxError("arrays.unreadable", path, problem, "write it again with numpy.save, as numbers") from error
     shape = array.shape
     if array.dtype.kind not in "fiu":
-        raise SocialxError(
-            "arrays.no-numbers", path, f"the array holds {array.dtype}, not numbers", "write numbers with numpy.save"
-        )
+        raise SocialxError("arrays.no-numbers", path, f"the array holds {array.dtype}, not numbers", "save numbers")
     if len(shape) not in (2, 3) or 0 in shape:
         axes = "[rows, sensors] or [rows, sensors, channels]"
-        raise SocialxError(
-            "arrays.shape", path, f"the array has shape {shape}, not {axes} and one of each at least", ALONE
-        )
+        raise SocialxError("arrays.shape", path, f"the array has shape {shape}, not {axes}, each at least 1", ALONE)
     if array[0].nbytes > ROW_BYTES:
         raise SocialxError(
             "arrays.long-rows",

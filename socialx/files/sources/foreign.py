@@ -88,9 +88,7 @@ def refuse_bytes(head: FileHead) -> None:
         begin = file.read(TAR_BYTES)
         begin = gzip.GzipFile(fileobj=io.BytesIO(begin)).read(TAR_BYTES // 2) if begin[:2] == b"\x1f\x8b" else begin
         tarfile.open(fileobj=io.BytesIO(begin), mode="r:").close()
-        raise SocialxError(
-            "foreign.tar", path, "this is a tar archive", f"unpack it with tar xf {name}, and name its files"
-        )
+        raise SocialxError("foreign.tar", path, "this is a tar archive", f"run tar xf {name}, and name its files")
 
 
 def refuse(head: FileHead, names: list[str]) -> NoReturn:

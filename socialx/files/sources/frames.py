@@ -44,9 +44,7 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
         sensors = [level for level, names in enumerate(quantities) if not names]
         if columns.nlevels != 2 or len(sensors) != 1:
             remedy = "name each column by its sensor: frame.columns = frame.columns.map('_'.join)"
-            raise SocialxError(
-                "frame.levels", WHERE, f"the columns of the frame have {columns.nlevels} names each", remedy
-            )
+            raise SocialxError("frame.levels", WHERE, f"columns of the frame have {columns.nlevels} names each", remedy)
         name = str(columns.names[sensors[0]] or "sensor")
         frame = frame.set_axis(columns.set_names([None, None]).set_names(name, level=sensors[0]), axis=1)
         frame = frame.rename_axis(frame.index.name or "time").stack(name, future_stack=True)
@@ -104,9 +102,7 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         )
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
-        raise SocialxError(
-            "frame.no-times", WHERE, "the index of the frame holds no times", remedy, sample=map(str, times[:1])
-        )
+        raise SocialxError("frame.no-times", WHERE, "the index holds no times", remedy, sample=map(str, times[:1]))
     timezone, local_zone = like.timezone, like.local_zone
     if times.tz is not None:
         if timezone is None:

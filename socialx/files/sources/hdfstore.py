@@ -77,9 +77,7 @@ def _find_key(request: ConvertOptions, file: h5py.File) -> str:
         raise SocialxError("pandas.table-format", path, "the HDFStore is in format='table', which is not read", remedy)
     if "data/features" in file:
         raise SocialxError("pandas.socialx-file", path, "this is already a socialx file", Command("inspect", path))
-    raise SocialxError(
-        "pandas.no-frame", path, f"this is HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE
-    )
+    raise SocialxError("pandas.none", path, f"HDF5 without a pandas frame ({sample(list(file)) or 'empty'})", ADVICE)
 
 
 def _dataset(path: Path, frame: h5py.Group, name: str, dimensions: int) -> h5py.Dataset:
@@ -112,9 +110,7 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
         raise SocialxError("pandas.times", path, f"{index.name} is {text or index.dtype!s}, not a time index", ADVICE)
     if "tz" in index.attrs:
         helps = f"write frame.tz_convert('UTC').tz_localize(None), and say {Argument('timezone', 'UTC')}"
-        raise SocialxError(
-            "pandas.zone", path, f"{index.name} has a time zone, which HDFStores are not read with", helps
-        )
+        raise SocialxError("pandas.zone", path, f"{index.name} has a time zone, which is not read", helps)
     if not len(index):
         raise SocialxError("pandas.no-rows", path, f"{index.name} has no rows", ADVICE)
     moments = index[:].view(f"datetime64[{match[1] or 'ns'}]")
@@ -122,9 +118,7 @@ def _times(path: Path, frame: h5py.Group) -> np.ndarray:
     right = (seconds == moments) & (seconds >= np.datetime64("0001-01-01")) & (seconds < np.datetime64("9999-12-31"))
     if not right.all():  # a fraction of a second, or NaT
         row = int(right.argmin())
-        raise SocialxError(
-            "pandas.part-of-second", path, f"row {row + 1} has the time {moments[row]}, not whole seconds", ADVICE
-        )
+        raise SocialxError("pandas.second", path, f"row {row + 1} has the time {moments[row]}, no whole second", ADVICE)
     return seconds.astype(np.int64)
 
 

@@ -34,9 +34,7 @@ def query_table(url: str, query: str | None) -> tuple[str, pa.Table]:
         odd = True
     if odd or (kind == "sqlite" and not rest[3:]) or kind not in ("sqlite", "postgres", "postgresql"):
         remedy = "name sqlite:///FILE or postgresql://HOST/NAME, with @ / : of a password as %40 %2F %3A"
-        raise SettingsError(
-            "query.database", f"{kind}://", "the database is not supported, or its host is ambiguous", remedy
-        )
+        raise SettingsError("query.database", f"{kind}://", "the database is unknown, or its host ambiguous", remedy)
     shown = f"{kind}://{parts.hostname or ''}{parts.path}"
     if query is None or not SELECT.match(query):
         problem = "a query chooses its rows" if query is None else f"{Argument('query', query)} is not a single SELECT"
@@ -44,9 +42,7 @@ def query_table(url: str, query: str | None) -> tuple[str, pa.Table]:
     try:
         table = _sqlite(rest[3:], query) if kind == "sqlite" else _postgres(f"postgresql:{rest}", query)
     except ImportError:
-        raise SocialxError(
-            "query.driver", shown, "the driver is not installed", "pip install 'socialx[database]'"
-        ) from None
+        raise SocialxError("query.driver", shown, "the driver is missing", "pip install 'socialx[database]'") from None
     except Exception as error:  # noqa: BLE001  of two drivers, which have many kinds
         problem = f"the database says: {in_short(error)}"
         raise SocialxError("query.database-says", shown, problem, "correct the query or the URL") from None

@@ -269,9 +269,7 @@ def stored_unit(feature: str, text: str) -> str:
         return text
     if unit := SPEED_UNITS.get(text.strip().lower()):
         return unit
-    raise SettingsError(
-        "units.unknown-speed", "", f"{Argument('units', text)} is not a unit of speeds", "choose mph, km/h or m/s"
-    )
+    raise SettingsError("units.no-speed", "", f"{Argument('units', text)} is no unit of speed", "use mph, km/h or m/s")
 
 
 def _readings(

@@ -65,9 +65,7 @@ def socialx_kind(head: FileHead) -> FileKind | None:
         return None
     with open_hdf5(head.path, "convert its source again") as file:
         if not len(file):
-            raise SocialxError(
-                "hdf5.empty", head.path, "this is an HDF5 file that holds nothing", "download or write it again"
-            )
+            raise SocialxError("hdf5.empty", head.path, "this HDF5 file holds nothing", "download or write it again")
         if {"forecast", "origin", "times", "sensors"} <= set(file):
             raise SocialxError(
                 "convert.forecast-file", head.path, "the file is a forecast that predict wrote, not readings", FORECAST

@@ -55,7 +55,7 @@ def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
         raise SettingsError(
-            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", "write for example 5min"
+            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", "use 5min"
         )
     return step
 
@@ -64,9 +64,7 @@ def _resample(given: str | timedelta) -> int:
     """Convert the option ``resample``, such as 5min, to seconds. Raises SettingsError unless a day is a multiple."""
     step = parse_freq(given, "resample")
     if 24 * UNITS_S["h"] % step:
-        raise SettingsError(
-            "option.resample", "", f"{Argument('resample', given)} does not divide a day", "write for example 5min"
-        )
+        raise SettingsError("option.resample", "", f"{Argument('resample', given)} does not divide a day", "use 5min")
     return step
 
 
@@ -101,9 +99,7 @@ def _quantity(text: str) -> str:
 def free_unit(text: str) -> str:
     """Return a unit as typed, for any quantity. Raises SettingsError for blank or unprintable text."""
     if not (text.strip() and text.isprintable()):
-        raise SettingsError(
-            "option.units", "", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "write for example mph"
-        )
+        raise SettingsError("option.units", "", f"{Argument('units', ascii(text)[1:-1])} is not a unit", "such as mph")
     return text
 
 
@@ -120,9 +116,7 @@ def _codes(value: float | str | Sequence[float]) -> tuple[float, ...]:
             number = math.inf
         if math.isinf(number) or (isinstance(code, str) and math.isnan(number)):
             example = f"write for example {Argument('missing', 0)}"
-            raise SettingsError(
-                "option.missing", "", f"{Argument('missing', code)} is neither a number nor none", example
-            )
+            raise SettingsError("option.missing", "", f"{Argument('missing', code)} is not a number or none", example)
         if not math.isnan(number):
             numbers.append(number)
     return tuple(numbers)

@@ -151,9 +151,7 @@ class _Steps:
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
         note(
             Message(
-                "resample.rule",
-                self.where,
-                f"{every}: counts are sums, all else are means; a sensor needs half of its rows",
+                "resample.rule", self.where, f"{every}: counts are sums, others means; a sensor needs half its rows"
             )
         )
 

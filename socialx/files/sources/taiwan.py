@@ -75,9 +75,7 @@ def _texts(head: FileHead) -> Iterator[tuple[Path, str]]:
                     raise ValueError(f"more than {CONTENT_BYTES >> 20} MiB")
                 yield path, content.decode("utf-8-sig")
             except UNREADABLE as error:
-                raise SocialxError(
-                    "taiwan.unreadable", path, f"the file cannot be read ({in_short(error, 80)})", ADVICE
-                ) from None
+                raise SocialxError("taiwan.torn", path, f"it cannot be read ({in_short(error, 80)})", ADVICE) from None
 
 
 def _read(request: ConvertOptions) -> Contents:
@@ -124,13 +122,9 @@ def _describe(request: ConvertOptions) -> TableSpec:
     wanted = [QUANTITIES.get(name.strip().lower(), name) for name in filter(None, request.channels)] or [SPEED]
     if len({*wanted}) < len(wanted) or {*wanted} - {*FEATURES}:
         problem = f"{Argument('channel', request.channel)} is not there"
-        raise SettingsError(
-            "taiwan.channel", "", problem, f"choose {Argument('channel', ','.join(QUANTITIES))}, or some of these"
-        )
+        raise SettingsError("taiwan.channel", "", problem, f"choose from {Argument('channel', ','.join(QUANTITIES))}")
     if request.units and UNITS.get(wanted[0]) not in (None, request.units):
-        raise SettingsError(
-            "taiwan.unit", "", f"{wanted[0]} is in {UNITS[wanted[0]]}, not {request.units}", "drop the unit"
-        )
+        raise SettingsError("taiwan.unit", "", f"{wanted[0]} is in {UNITS[wanted[0]]}, not {request.units}", "drop it")
     values, units = ({name: names[name] for name in wanted if name in names} for names in (FEATURES, UNITS))
     vdid, time, *lane = COLUMNS[:4]
     return TableSpec(values, (time,), (vdid,), tuple(lane), zone=ZONE, units=units, below=0.0, weights="Volume")

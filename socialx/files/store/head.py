@@ -160,9 +160,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
         if not first:
             raise SocialxError("file.empty", path, "the file is empty", advice)
         if first.startswith(b"version https://git-lfs"):
-            raise SocialxError(
-                "file.lfs", path, "this is a Git-LFS pointer, not the data", "run git lfs pull, or download it"
-            )
+            raise SocialxError("file.lfs", path, "a Git-LFS pointer, not the data", "git lfs pull, or download it")
         file.seek(0)
         yield file, first
 

@@ -201,9 +201,7 @@ def read_codes(path: Path, file: h5py.File) -> list[float]:
     """Return the numbers, besides the missing value, that meant a missing observation at conversion."""
     codes = np.asarray(file["metadata"].attrs.get(CODES_ATTR, ())).ravel()
     if codes.dtype.kind not in "iuf":
-        raise SocialxError(
-            "file.codes", path, f"the attribute {CODES_ATTR} holds no numbers", "convert its source again"
-        )
+        raise SocialxError("file.codes", path, f"the attribute {CODES_ATTR} has no numbers", "convert its source again")
     return [float(code) for code in codes]
 
 

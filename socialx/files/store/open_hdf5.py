@@ -41,9 +41,7 @@ def open_hdf5(path: Path, advice: str, locking: bool | None = None) -> Iterator[
     except BlockingIOError:
         raise SocialxError("hdf5.busy", path, "another process is writing it", "wait until it is done") from None
     except MemoryError as error:
-        raise SocialxError(
-            "hdf5.no-memory", path, f"the file has more than fits into memory ({_words(error)})", advice
-        ) from error
+        raise SocialxError("hdf5.no-memory", path, f"more than fits into memory ({_words(error)})", advice) from error
     except (OSError, RuntimeError, KeyError, ValueError, OverflowError) as error:
         raise SocialxError("hdf5.torn", path, f"this is truncated or damaged HDF5 ({_words(error)})", advice) from error
     except (TypeError, AttributeError, IndexError) as error:
@@ -138,9 +136,7 @@ def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
     except (TypeError, KeyError):  # of a type that a program made up, or of a name that is no text
         link = None
     if isinstance(link, h5py.ExternalLink):
-        return SocialxError(
-            "hdf5.link-elsewhere", path, f"{name} is a link to {link.path} in another file, {link.filename}", INSIDE
-        )
+        return SocialxError("hdf5.linked", path, f"{name} is a link to {link.path} in {link.filename}", INSIDE)
     problem = f"a link to {link.path}" if isinstance(link, h5py.SoftLink) else "a link of an unknown kind"
     return SocialxError("hdf5.link", path, f"{name} is {problem}, not the data itself", INSIDE)
 

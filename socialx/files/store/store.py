@@ -200,9 +200,7 @@ class Store(ResultRepr):
         chosen = self.rows[rows]
         with open_hdf5(self.path, AGAIN) as file:
             if file_signature(self.path) != self.version:
-                raise SocialxError(
-                    "file.changed", self.path, "the file was changed while it was read", "run the command again"
-                )
+                raise SocialxError("file.changed", self.path, "the file changed while it was read", "run it again")
             values = file[layout.FEATURES][chosen[0] : chosen[-1] + 1, :, self.feature_index]
             values = values.astype(np.float32, copy=False)
         if len(values) != len(chosen):
@@ -240,9 +238,7 @@ def open_store(
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)
             hint = f"did you mean {near[0]}?" if near else f"forecast it with {Argument('data.targets', names[0])}"
-            raise SocialxError(
-                "store.no-feature", path, f"there is no feature {feature!r}, the file has {', '.join(names)}", hint
-            )
+            raise SocialxError("store.no-feature", path, f"no feature {feature!r}; there are {', '.join(names)}", hint)
         timed = timestamps != b""
         rows = np.flatnonzero(timed) if timed.any() else np.arange(len(timestamps))
         seconds = timestamp_seconds(timestamps[rows], str(path))
@@ -250,7 +246,7 @@ def open_store(
             last = int(np.searchsorted(seconds, (seconds[0] // DAY_S + days) * DAY_S))
             rows, seconds = rows[:last], seconds[:last]
         dataset_name = layout.read_text(file.attrs.get("dataset_name", "unknown"))
-        missing = np.nan if feature in layout.STATIC_UNITS else layout.read_number(rules[layout.MISSING_ATTR])  # 0 is north
+        missing = np.nan if feature in layout.STATIC_UNITS else layout.read_number(rules[layout.MISSING_ATTR])
         zones = (layout.read_text(rules.get(name, "")) for name in ("timezone", layout.LOCAL_ZONE_ATTR))
         timezone, local_zone = (zone or None for zone in zones)
         sensors, unit = sensors or _read_sensors(file, ids), layout.read_unit(file, feature)

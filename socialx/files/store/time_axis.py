@@ -65,9 +65,7 @@ def whole_minutes(seconds: np.ndarray, where: str) -> int:
     minutes = round(step / 60)
     if minutes == 0 or abs(step - 60 * minutes) > JITTER_S:
         problem = f"the rows are {step} s apart, not whole minutes" if step else "all rows have one time"
-        raise SocialxError(
-            "time.step", where, problem, "convert a file with rows in whole minutes, each at its own time"
-        )
+        raise SocialxError("time.step", where, problem, "convert rows in whole minutes, each at its own time")
     return minutes
 
 
@@ -81,9 +79,7 @@ def refuse_jitter(seconds: np.ndarray, where: str) -> None:
         texts = np.datetime_as_string(seconds[rows[0] : rows[0] + 3].astype("datetime64[s]")).tolist()
         problem = f"{len(rows):,} of {len(steps):,} steps are no multiple of {step // 60} min"
         helps = f"move each time to the nearest whole step with {Argument('round_times', True)}"
-        raise SocialxError(
-            "time.jitter", where, f"{problem} ({sample([text.replace('T', ' ') for text in texts])})", helps
-        )
+        raise SocialxError("time.jitter", where, f"{problem} ({sample([at.replace('T', ' ') for at in texts])})", helps)
 
 
 def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> tuple[np.ndarray, np.ndarray]:

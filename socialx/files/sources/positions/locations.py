@@ -172,9 +172,7 @@ def index_ids(path: Path) -> dict[int, str]:
             problem = f"{line} has the index {index[:40]!r}, not one integer per sensor"
             raise SocialxError("places.index", path, problem, "correct it")
     if twice := find_repeated(ids.values()):
-        raise SocialxError(
-            "places.index-twice", path, f"the column index gives sensors two places ({sample(twice)})", "correct it"
-        )
+        raise SocialxError("places.twice", path, f"the index gives sensors two places ({sample(twice)})", "correct it")
     return ids
 
 
@@ -190,9 +188,7 @@ def read_ids(path: Path) -> tuple[str, ...]:
     if not ids or not all(map(str.isprintable, ids)):
         raise SocialxError("ids.none", path, "the file has no sensor ids", IDS_ADVICE)
     if twice := find_repeated(ids):
-        raise SocialxError(
-            "ids.twice", path, f"the file names sensors more than once ({sample(twice)})", "remove the repeated ones"
-        )
+        raise SocialxError("ids.twice", path, f"the file names sensors more than once ({sample(twice)})", "keep one")
     return tuple(ids)
 
 
@@ -251,9 +247,7 @@ def _table(path: Path, walked: Rows, wanted: set[str]) -> _Places:
     called = [" and ".join(names[column] for column in pair) for _, pair, _ in places]
     if rivals and rivals[0][0] == rank:
         remedy = "rename those of the sensors to latitude and longitude"
-        raise SocialxError(
-            "places.two-kinds", path, f"there are positions in {called[0]}, and others in {called[1]}", remedy
-        )
+        raise SocialxError("places.two-kinds", path, f"positions are in {called[0]}, and others in {called[1]}", remedy)
     lower = [name.lower() for name in names]
     others = {name: lower.index(name) for name in OTHERS if name in lower}
     free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair} - {*others.values()})

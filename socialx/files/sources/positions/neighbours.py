@@ -116,9 +116,7 @@ def _read_list(
     pairs, costs, others = array("q"), array("d"), dict[str, None]()
     for line, cells in lines:
         if len(cells) != len(names):
-            raise SocialxError(
-                "roads.cells", path, f"{line} has {len(cells)} cells, not the {len(names)} of line 1", ADVICE
-            )
+            raise SocialxError("roads.cells", path, f"{line} has {len(cells)} cells, line 1 {len(names)}", ADVICE)
         start, end, text = (cells[column] for column in columns)
         cost = as_number(text)
         if not 0 <= cost < np.inf:
@@ -156,15 +154,11 @@ def _read_matrix(path: Path, lines: Iterable[Row], ids: Sequence[str]) -> tuple[
             raise SocialxError("roads.cell", path, problem, "correct it")
         metres[rows - 1] = distances
     if rows < sensors:
-        raise SocialxError(
-            "roads.height", path, f"the matrix has {rows} rows of numbers, and the data has {sensors} sensors", OTHER
-        )
+        raise SocialxError("roads.height", path, f"the matrix has {rows} rows, and the data {sensors} sensors", OTHER)
     listed = (metres > 0) & np.isfinite(metres)
     if not listed.any():
         raise SocialxError("roads.zero", path, "there is no distance above 0 in it", OF_NETWORK)
     if zeros := int((metres == 0).sum()):
-        fall_back(
-            "roads.zeros", path, f"{zeros} of the distances between two sensors are 0: these pairs are no neighbours"
-        )
+        fall_back("roads.zeros", path, f"{zeros} of the distances between two sensors are 0: no neighbours")
     start, end = np.nonzero(listed)
     return start.astype(np.int64), end.astype(np.int64), _km(path, "distances", metres[listed])

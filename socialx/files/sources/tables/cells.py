@@ -149,9 +149,7 @@ def _reading(path: Path) -> Iterator[None]:
         problem = f"the text is not written in {error.encoding} (byte {error.object[error.start]:#04x})"
         raise SocialxError("table.encoding", path, problem, "save it as UTF-8, or describe its encoding") from None
     except UNREADABLE as error:
-        raise SocialxError(
-            "table.unreadable", path, f"the file cannot be read to its end ({in_short(error)})", MAKE_AGAIN
-        ) from None
+        raise SocialxError("table.cut", path, f"it cannot be read to its end ({in_short(error)})", MAKE_AGAIN) from None
 
 
 def find_encoding(path: Path) -> str:
@@ -166,9 +164,7 @@ def find_encoding(path: Path) -> str:
         with suppress(UnicodeDecodeError):
             codecs.getincrementaldecoder(encoding)().decode(begin)  # whose last letter may be cut
             return encoding if b"\n" in begin or b"\r" not in begin else encoding.removesuffix("-sig")
-    raise SocialxError(
-        "table.no-text", path, "the file is neither a text in UTF-8 nor in another known encoding", "save it as UTF-8"
-    )
+    raise SocialxError("table.no-text", path, "it is no text in UTF-8 or another known encoding", "save it as UTF-8")
 
 
 def _pieces(path: Path, encoding: str) -> Iterator[tuple[int, bytes]]:
@@ -287,14 +283,12 @@ class _Text:
                     continue
                 if len(cells) != len(self.names):
                     problem = f"line {at} has {len(cells)} cells, not {len(self.names)}"
-                    raise SocialxError("table.cells", self.path, problem, "correct the line")
+                    raise SocialxError("table.cells", self.path, problem, "mend it")
                 lines.append(at)
                 for column, index in zip(columns, wanted, strict=True):
                     column.append(cells[index])
         except csv.Error as error:
-            raise SocialxError(
-                "table.csv", self.path, f"line {line + rows.line_num - 1}: {error}", "correct the line"
-            ) from None
+            raise SocialxError("table.csv", self.path, f"line {line + rows.line_num - 1}: {error}", "mend it") from None
         return lines, columns
 
     def _line(self, piece: bytes, line: int, row: int) -> str:
@@ -308,9 +302,7 @@ def _open_text(path: Path, spec: TableSpec) -> _Text:
     lines = [] if piece.isspace() else piece.decode("utf-8", "replace").splitlines()
     filled = [number for number, line in enumerate(lines, 1) if number > spec.skip and line.strip()]
     if not filled:
-        raise SocialxError(
-            "table.skip", path, f"no line follows line {spec.skip}, so the file is no table", "name another file"
-        )
+        raise SocialxError("table.skip", path, f"no table: no line follows line {spec.skip}", "name another file")
     mark = spec.separator or find_separator([lines[number - 1] for number in filled[:50]])
     names, first = [*split_line(lines[filled[0] - 1], mark)], filled[0] + 1
     second = [*split_line(lines[filled[1] - 1], mark)] if len(filled) > 1 else names
@@ -492,9 +484,7 @@ def as_arrow(frame: Any) -> pa.Table:
     if isinstance(frame.index, pd.PeriodIndex):
         frame = frame.set_axis(frame.index.to_timestamp())
     if twice := {*map(str, frame.index.names)} & {*names} or {name for name in names if names.count(name) > 1}:
-        raise SocialxError(
-            "table.alike", FRAME, f"two columns are called {min(twice)!r}", "rename one of them, perhaps the index"
-        )
+        raise SocialxError("table.alike", FRAME, f"two columns are {min(twice)!r}", "rename one, perhaps the index")
     try:
         table = pa.Table.from_pandas(frame)
         return table.select([*range(len(names), table.num_columns), *range(len(names))])  # the index first
@@ -515,9 +505,7 @@ def _open_parquet(path: Path, spec: TableSpec) -> Table:
         raise SocialxError("table.parquet", path, problem, "write it again") from None
     cells, size = count * len(schema.names), container(path).stat().st_size
     if cells > max(PARQUET_CELLS, CELLS_OF_BYTE * size):
-        raise SocialxError(
-            "table.bomb", path, f"the file has {cells:,} cells in {size:,} bytes, too many for observations", AS_CSV
-        )
+        raise SocialxError("table.bomb", path, f"the file has {cells:,} cells in {size:,} bytes, too many", AS_CSV)
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         names = [schema.names[column] for column in columns]
@@ -558,9 +546,7 @@ def _objects(path: Path, spec: TableSpec) -> Iterator[dict[str, str]]:
             whole.append(text)
             if size > JSON_BYTES:
                 helps = f'write an object in each line: jq -c ".[]" {path.name}'
-                raise SocialxError(
-                    "table.json-size", path, f"an array of more than {JSON_BYTES >> 20} MiB is not read", helps
-                )
+                raise SocialxError("table.json-size", path, f"an array above {JSON_BYTES >> 20} MiB is not read", helps)
         else:
             for number, row in enumerate(text.split("\n"), line):
                 if row.strip():
@@ -615,9 +601,7 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
             with zipfile.ZipFile(file) as archive:
                 size = sum(part.file_size for part in archive.infolist())
             if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
-                raise SocialxError(
-                    "table.workbook-size", path, f"the workbook has {size:,} bytes unpacked, too many to read", AS_CSV
-                )
+                raise SocialxError("table.unpacked", path, f"a workbook of {size:,} bytes unpacked, too many", AS_CSV)
             book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
             try:
                 sheets = {sheet.title: _read_sheet(path, sheet) for sheet in book.worksheets}

@@ -89,9 +89,7 @@ def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[Tabl
     except SocialxError:
         if request.frame is None and _are_locations(request.data):
             remedy = Command("convert", "auto", "READINGS", meta_csv=request.data, output="OUT.h5")
-            raise SocialxError(
-                "table.of-positions", request.data, "this is a table of positions, not of readings", remedy
-            ) from None
+            raise SocialxError("table.places", request.data, "a table of positions, not of readings", remedy) from None
         raise
 
 

@@ -97,19 +97,13 @@ class TableSpec:
         object.__setattr__(self, "units", {QUANTITIES.get(name, name): unit for name, unit in self.units.items()})
         if not features or (odd := sorted({*features, *self.units} - {*QUANTITIES.values()})):
             problem = f"a quantity named {odd[0][:40]!a}" if features else "no quantity"
-            raise SettingsError(
-                "spec.values", "", f"the table has {problem} in values", f"choose {', '.join(QUANTITIES)}"
-            )
+            raise SettingsError("spec.values", "", f"values has {problem}", f"choose {', '.join(QUANTITIES)}")
         forms = [*features.values(), *filter(None, [self.weights])]
         groups = set().union(*map(check_pattern, forms))
         if not (self.time or self.seconds or self.start or "time" in groups):
-            raise SettingsError(
-                "spec.no-times", "", "no column of times is described", "set time to its name, or start and step_s"
-            )
+            raise SettingsError("spec.no-times", "", "no column of times", "set time to its name, or start and step_s")
         if self.seconds and not (self.time or self.start or "time" in groups):
-            raise SettingsError(
-                "spec.seconds", "", f"seconds in {self.seconds!a} count from no date", "set start, or a column time"
-            )
+            raise SettingsError("spec.seconds", "", f"seconds {self.seconds!a} count from no date", "set start or time")
         for name in ("slot_s", "step_s", "round_s", "skip"):
             if getattr(self, name) < 0:
                 raise SettingsError("spec.negative", "", f"{name} is below 0", "write a number from 0")
@@ -119,9 +113,7 @@ class TableSpec:
         if self.decimal == self.thousands:
             raise SettingsError("spec.comma", "", f"decimal {self.decimal} is another sign, too", "choose other signs")
         if bool(self.latitude) != bool(self.longitude):
-            raise SettingsError(
-                "spec.one-coordinate", "", "one of latitude and longitude is without a column", "set both, or none"
-            )
+            raise SettingsError("spec.one-coordinate", "", "latitude or longitude lacks a column", "set both, or none")
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError:
@@ -168,9 +160,7 @@ def check_pattern(form: str) -> frozenset[str]:
     if len(form) > LONGEST:
         raise SettingsError("spec.long", "", f"{shown}... has {len(form)} characters, more than {LONGEST}", EXAMPLE)
     if not PATTERN.fullmatch(form):
-        raise SettingsError(
-            "spec.parts", "", f"{shown} has other parts than plain text and groups sensor, lane or time", EXAMPLE
-        )
+        raise SettingsError("spec.parts", "", f"{shown} may hold text and groups sensor, lane, time alone", EXAMPLE)
     varying = sum(len(re.findall(rf"{ATOM}{VARIES}", group)) for group in re.findall(GROUP, form))
     if varying > MOST_VARIES:
         problem = f"{shown} has {varying} parts that vary in length, more than {MOST_VARIES}"
@@ -214,9 +204,7 @@ def _spec(where: object, tree: dict[str, Any]) -> TableSpec:
     kinds = {one.name: one for one in fields(TableSpec)}
     for name in tree:
         if name not in kinds:
-            raise SettingsError(
-                "spec.unknown-key", where, f"a table has no {str(name)[:40]!a}", f"choose of {', '.join(kinds)}"
-            )
+            raise SettingsError("spec.key", where, f"a table has no {str(name)[:40]!a}", f"choose {', '.join(kinds)}")
     if "values" not in tree:
         raise SettingsError("spec.empty", where, "the table has no values", "write for example values: {speed: COLUMN}")
     try:

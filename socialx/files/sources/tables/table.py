@@ -170,9 +170,7 @@ def _roles(table: Table, spec: TableSpec) -> _Roles:
     twice = [name for name in wanted if names.count(name) > 1]
     if twice or len(numbers) < len(used) - used.count(-1):
         problem = f"two columns are called {twice[0][:60]!a}" if twice else "one column would be two quantities"
-        raise SettingsError(
-            "table.roles", where, problem, "rename one of them, or describe each quantity by its own names"
-        )
+        raise SettingsError("table.roles", where, problem, "rename one, or describe each quantity by its own names")
     if copies := renamed_copies([sensor for sensor, _, _ in labels if sensor]):
         helps = f"leave it out with {Argument('drop', copies[0])}, or rename it if it is another sensor"
         raise SettingsError("table.twice", where, f"the columns name sensors more than once ({sample(copies)})", helps)
