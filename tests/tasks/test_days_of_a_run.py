@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 import socialx
+from socialx.core.errors import Message
+from socialx.core.progress import Note
 from socialx.serving.latest import Latest
 from socialx.serving.posted import read_issue
 from socialx.settings.layers import ConfigLayers
@@ -92,10 +94,10 @@ def test_an_hour_is_forecast_as_by_the_whole_file_however_late_it_is(
 
 @pytest.mark.parametrize(("row", "days"), [(3 * DAY + 200, 3), (4 * DAY + 100, 4), (5 * DAY + 100, 4)])
 def test_a_note_counts_the_last_day_of_a_run(run: Path, whole: Path, tmp_path: Path, row: int, days: int) -> None:
-    said: list[str] = []
+    said: list[Message] = []
     hour = part_of(whole, tmp_path / "hour.h5", slice(row, row + 12))
-    socialx.predict(run, hour, progress=lambda event: said.append(str(getattr(event, "message", ""))))
-    assert f"the zero-shot forecast uses {days} days of past data" in " ".join(said)
+    socialx.predict(run, hour, progress=lambda event: said.append(event.message) if isinstance(event, Note) else None)
+    assert [f" {days} days " in each.problem for each in said if each.code == "predict.zero-shot"] == [True]
 
 
 def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_later(
@@ -231,5 +233,6 @@ def test_intervals_of_another_step_are_a_first_guess_and_nothing_is_replaced(run
     guessed = socialx.predict(run, tmp_path / "ten.h5", interval=0.9)
     assert guessed.upper.shape == (1, 6, 3, 1)
     assert np.isfinite(guessed.upper).all()
-    assert "a step of 10 min, and the run 5" in refused("calibrate", run, "--data", tmp_path / "ten.h5")
+    error = refused("calibrate", run, "--data", tmp_path / "ten.h5")
+    assert (error.code, "10 min" in error) == ("calibrate.other-step", True)
     assert (run / "intervals.safetensors").read_bytes() == before

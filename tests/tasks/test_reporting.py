@@ -114,7 +114,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     assert (report.runs[0].origins, report.runs[0].epochs) == ({}, ())
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert " without position" in text
-    assert "No pooling: model.kind linear" in text
+    assert ": model.kind linear" in text
     assert "Learning curves" not in text
 
 

@@ -6,7 +6,9 @@ What pooling needs and a file does not have is refused before training begins; w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +105,11 @@ def test_sensors_without_a_position_are_named_before_training(case: str, data: P
     lost = changed(data, tmp_path, {**ONE_LOST, **ALL_LOST}[case])
     error = refused("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
     ids = ids_of(data)
-    found = f"1 of 5 sensors have no position ({ids[LOST]})" if case in ONE_LOST else "5 of 5 sensors have no position"
-    assert error.startswith(f"error: {lost}: {found}")
-    assert case in ONE_LOST or f"({', '.join(ids[:3])}, ...)" in error
-    assert f"socialx backfill {lost} --meta-csv LOCATIONS.csv" in error
+    found, named = (1, ids[LOST]) if case in ONE_LOST else (5, f"{', '.join(ids[:3])}, ...")
+    assert error.code == "positions.missing"
+    assert error.startswith(f"error: {lost}: {found} of 5 sensors ")
+    assert f" ({named})" in error
+    assert f" backfill {lost} --meta-csv " in error
     assert not (tmp_path / "run").exists()
 
 
@@ -118,6 +121,14 @@ def test_the_command_that_is_named_gives_the_position_back(data: Path, tmp_path:
     works("backfill", lost, "--meta-csv", meta)
     result = works("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
     assert "no position" not in result.stderr
+
+
+@contextmanager
+def falls_back(code: str, says: str = "") -> Iterator[None]:
+    """A fallback of this code comes in the block."""
+    with pytest.warns(FallbackWarning, match=says) as warned:
+        yield
+    assert code in [each.message.message.code for each in warned if isinstance(each.message, FallbackWarning)]
 
 
 def pooled(run: Path) -> Tensor:
@@ -136,26 +147,23 @@ def test_without_strict_a_warning_comes_once_and_nothing_is_pooled(kind: str, da
     lost = changed(data, tmp_path, set_to("position_lat", 95.0))
     run = tmp_path / "run"
     result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", "--pooling", kind, *QUICK)
-    assert result.stderr.count("have no position") == 1
-    assert (
-        f"{lost}: 1 of 5 sensors have no position ({ids_of(data)[LOST]}); these sensors use no neighbours"
-        in result.stderr
-    )
+    assert result.stderr.count(f"warning: {lost}: ") == 1
+    assert re.search(rf"{lost}: 1 of 5 sensors .*\({ids_of(data)[LOST]}\)", result.stderr)
+    assert "positions.missing-alone" in result.codes
     assert "error" not in result.stderr
-    with pytest.warns(FallbackWarning, match="use no neighbours"):
+    with falls_back("positions.missing-alone"):
         states = pooled(run)
     assert states.shape == (4, 5, 8)
     assert (states[:, LOST] == 0).all()
     assert states.any(-1).sum() == 4 * 4
-    scored = works("evaluate", run)
-    assert scored.stderr.count("have no position") == 1
+    assert works("evaluate", run).stderr.count(f"warning: {lost}: ") == 1
 
 
 def test_without_any_position_no_sensor_uses_another(data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
     result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", *QUICK)
-    assert result.stderr.count("have no position") == 1
-    with pytest.warns(FallbackWarning, match="5 of 5"):
+    assert result.stderr.count(f"warning: {lost}: ") == 1
+    with falls_back("positions.missing-alone", "5 of 5"):
         assert not pooled(run).any()
 
 
@@ -182,12 +190,9 @@ def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
     path = roads(data, tmp_path, "1,2,300", f"{ids_of(data)[0]},2,300")  # others' sensors are left out
     result = works("train", "--data", lost, "--run-dir", run, "--distances", path, *QUICK)
-    assert result.stderr.count("in no pair of it") == 1
-    assert (
-        f"{path}: 1 of 5 sensors are in no pair of it ({ids_of(data)[4]}): these sensors use no neighbours"
-        in result.stderr
-    )
-    with pytest.warns(FallbackWarning, match="in no pair of it"):
+    assert ("distances.alone" in result.codes, result.stderr.count(f"warning: {path}: ")) == (True, 1)
+    assert re.search(rf"{path}: 1 of 5 sensors .*\({ids_of(data)[4]}\)", result.stderr)
+    with falls_back("distances.alone"):
         states = pooled(run)
     assert states[:, :4].any(-1).all()
     assert (states[:, 4] == 0).all()
@@ -200,7 +205,7 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     settings = {"data.path": str(data), "pooling.distances": str(path), "model.width": 8}
     given = {**settings, "model.blocks": 1, "model.slstm_at": ""}
     s = ConfigLayers().over(given).load().settings
-    with pytest.warns(FallbackWarning, match="in no pair of it"):
+    with falls_back("distances.alone"):
         geometry = build(s).model.social[0].pooling.geometry
     listened = [
         {ids[j] for j, there in zip(index, exists, strict=True) if there}
@@ -211,39 +216,25 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     assert geometry.offsets[geometry.exists].any(-1).all()
 
 
-FAULTS: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
-    "missing": (
-        lambda data, folder: folder / "nowhere.csv",
-        ("nowhere.csv: there is no such file", "name a CSV with the columns from,to,cost"),
-    ),
-    "a folder": (lambda data, folder: folder, ("a folder", "name a file in it")),
-    "empty": (lambda data, folder: text(folder, ""), ("name a CSV with the columns from,to,cost",)),
-    "binary": (lambda data, folder: data, ("name a CSV with the columns from,to,cost",)),
-    "columns": (lambda data, folder: text(folder, "a,b,c\n1,2,3\n"), ("the columns are a, b, c.", "name them from,to")),
-    "two costs": (
-        lambda data, folder: text(folder, "from,to,cost,Cost\n1,2,3,4\n"),
-        ("the columns are from, to, cost, cost.\n  try: name them from,to,cost",),
-    ),
-    "a word": (lambda data, folder: roads(data, folder, "7,8,far"), ("cost 'far' in line 5 is no distance", "correct")),
-    "no cost": (
-        lambda data, folder: roads(data, folder, "7,8"),
-        ("line 5 has 2 cells, not the 3 of line 1", "name a CSV with the columns from,to,cost"),
-    ),
-    "a blank line before": (lambda data, folder: roads(data, folder, "", "7,8,-4"), ("cost '-4' in line 6 is",)),
-    "no header": (lambda data, folder: text(folder, "1,2,300\n\n3,4,x\n"), ("cost 'x' in line 3 is no distance",)),
-    "negative": (lambda data, folder: roads(data, folder, "7,8,-4"), ("cost '-4' in line 5 is no distance",)),
-    "infinite": (lambda data, folder: roads(data, folder, "7,8,inf"), ("cost 'inf' in line 5 is no distance",)),
-    "NaN": (lambda data, folder: roads(data, folder, "7,8,nan"), ("cost 'nan' in line 5 is no distance",)),
-    "too many cells": (
-        lambda data, folder: roads(data, folder, "7,8,9,10"),
-        ("line 5", "name a CSV with the columns from,to,cost"),
-    ),
-    "others": (
-        lambda data, folder: text(folder, "from,to,cost\n1,2,300\n3,4,500\n"),
-        ("there is no pair of it in the data (the list has 1, 3; the data ", "name the distances of this network"),
-    ),
-    "no rows": (lambda data, folder: text(folder, "from,to,cost\n"), ("the list has no rows", "name the distances of")),
-    "km": (lambda data, folder: roads(data, folder, metres=0.9), ("no more than 0.9", "multiply kilometres by 1000")),
+# What makes a faulty list, the code of the refusal, and facts that it tells.
+FAULTS: dict[str, tuple[Any, ...]] = {
+    "missing": (lambda data, at: at / "nowhere.csv", "file.missing", "nowhere.csv: ", "from,to,cost"),
+    "a folder": (lambda data, at: at, "file.folder"),
+    "empty": (lambda data, at: text(at, ""), "file.empty", "from,to,cost"),
+    "binary": (lambda data, at: data, "positions.no-table", "from,to,cost"),
+    "columns": (lambda data, at: text(at, "a,b,c\n1,2,3\n"), "distances.columns", "a, b, c.", "from,to"),
+    "two costs": (lambda data, at: text(at, "from,to,cost,Cost\n1,2,3,4\n"), "distances.columns", " cost, cost."),
+    "a word": (lambda data, at: roads(data, at, "7,8,far"), "distances.no-number", "'far'", "line 5"),
+    "no cost": (lambda data, at: roads(data, at, "7,8"), "distances.cells", "line 5 has 2", "from,to,cost"),
+    "a blank line before": (lambda data, at: roads(data, at, "", "7,8,-4"), "distances.no-number", "'-4'", "line 6"),
+    "no header": (lambda data, at: text(at, "1,2,300\n\n3,4,x\n"), "distances.no-number", "'x'", "line 3"),
+    "negative": (lambda data, at: roads(data, at, "7,8,-4"), "distances.no-number", "'-4'", "line 5"),
+    "infinite": (lambda data, at: roads(data, at, "7,8,inf"), "distances.no-number", "'inf'", "line 5"),
+    "NaN": (lambda data, at: roads(data, at, "7,8,nan"), "distances.no-number", "'nan'", "line 5"),
+    "too many cells": (lambda data, at: roads(data, at, "7,8,9,10"), "distances.cells", "line 5", "from,to,cost"),
+    "others": (lambda data, at: text(at, "from,to,cost\n1,2,300\n3,4,500\n"), "distances.no-pair", " 1, 3; "),
+    "no rows": (lambda data, at: text(at, "from,to,cost\n"), "distances.no-pair", " no rows"),
+    "km": (lambda data, at: roads(data, at, metres=0.9), "distances.no-metres", " 0.9,", "1000"),
 }
 
 
@@ -255,12 +246,11 @@ def text(folder: Path, content: str) -> Path:
 
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_faulty_list_of_roads_is_one_line(case: str, data: Path, tmp_path: Path) -> None:
-    make, says = FAULTS[case]
+    make, code, *says = FAULTS[case]
     path = make(data, tmp_path)
     error = refused("train", "--data", data, "--run-dir", tmp_path / "run", "--distances", path, *QUICK)
-    assert error.startswith(f"error: {path}: ")
-    for words in says:
-        assert words in error
+    assert (error.code, error.startswith(f"error: {path}: ")) == (code, True)
+    assert all(words in error for words in says)
     assert not (tmp_path / "run").exists()
 
 
@@ -287,7 +277,8 @@ def test_the_list_is_noted_in_the_run(data: Path, tmp_path: Path) -> None:
     assert json.loads((run / "settings_sources.json").read_text())["pooling.distances"] == "--distances"
     assert f"distances: {path}" in (run / "settings.yaml").read_text()
     path.unlink()
-    assert f"error: {path}: there is no such file" in refused("evaluate", run)
+    error = refused("evaluate", run)
+    assert (error.code, f" {path}: " in error) == ("file.missing", True)
 
 
 def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path: Path) -> None:
@@ -296,35 +287,33 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
     moved = path.rename(tmp_path / "moved.csv")
     changed_list = tmp_path / "changed.csv"
     changed_list.write_text(moved.read_text().replace(",900", ",901"))
-    other, none = (
-        f"{changed_list}: {run} was trained on other distances.\n",
-        f"{run} was trained with distances, which are",
-    )
-    for given, says in ((changed_list, other), ("", none)):
+    for given, says in ((changed_list, f"{changed_list}: {run} .* other "), ("", f"{run} .* with distances, ")):
         result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", given)
-        assert result.exit_code == 1
-        assert says in result.stderr
+        assert (result.exit_code, result.codes[-1]) == (1, "run.trained-with")
+        assert re.search(says, result.stderr)
     works("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
     straight = small_run(data, tmp_path / "straight")
     result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
-    assert result.exit_code == 1
-    assert f"{straight} was trained without distances.\n  try: leave --distances out" in result.stderr
+    assert (result.exit_code, result.codes[-1]) == (1, "run.trained-without")
+    assert re.search(rf"{straight} .* distances\.\n.* --distances ", result.stderr)
 
 
 def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     small_run(data, run, "--distances", path)
-    assert "in its training" not in socialx("evaluate", run).stderr
+    assert "protocol.other-roads" not in socialx("evaluate", run).codes
     straight = socialx("evaluate", run, "--distances", "")
-    assert f"{run}: neighbours are chosen along straight lines, unlike in the training" in straight.stderr
+    assert "protocol.other-roads" in straight.codes
+    assert re.search(f"{run}: .* straight lines", straight.stderr)
     path.write_text(path.read_text().replace(",900", ",901"))
-    assert f"{run}: neighbours are chosen along other roads, unlike in the training" in socialx("evaluate", run).stderr
+    assert re.search(f"{run}: .* other roads", socialx("evaluate", run).stderr)
 
 
 def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     alone = ["--distances", path, "--pooling", "none"]
     result = works("train", "--data", data, "--run-dir", run, *alone, *QUICK)
-    assert "--neighbours, --distances, --set pooling.adaptive_adjacency_rank.\n" in result.stderr
+    assert "settings.unread" in result.codes
+    assert {"--neighbours,", "--distances,", "pooling.adaptive_adjacency_rank."} <= {*result.stderr.split()}
     path.unlink()
     works("evaluate", run)
