@@ -97,7 +97,7 @@ def test_a_note_counts_the_last_day_of_a_run(run: Path, whole: Path, tmp_path: P
     said: list[Message] = []
     hour = part_of(whole, tmp_path / "hour.h5", slice(row, row + 12))
     socialx.predict(run, hour, progress=lambda event: said.append(event.message) if isinstance(event, Note) else None)
-    assert [f" {days} days " in each.problem for each in said if each.code == "predict.zero-shot"] == [True]
+    assert [f" {days} days " in each.problem for each in said if each.code == "predict.days"] == [True]
 
 
 def test_at_a_file_that_begins_inside_of_its_days_it_knows_nothing_that_came_later(

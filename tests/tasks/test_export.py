@@ -287,7 +287,7 @@ def test_a_format_comes_from_the_suffix_or_is_named(linear: Path, tmp_path: Path
 def test_a_package_that_is_missing_is_named(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)  # its import raises ImportError
     says = refused("export", linear, tmp_path / "model.onnx")
-    assert says.code == "export.package"
+    assert says.code == "export.needs"
     assert all(fact in says for fact in (" onnxscript.", "'socialx[onnx]'", ".pt2"))
     assert not list(tmp_path.iterdir())
 
@@ -298,7 +298,7 @@ def test_a_run_that_cannot_be_loaded_leaves_nothing(linear: Path, data: Path, tm
     (copy / "best.safetensors").write_bytes(b"damaged")
     output, lost = tmp_path / "model.pt2", tmp_path / "lost.h5"
     for code, names, *words in (
-        ("tensors.unreadable", "best.safetensors: ", copy, output),
+        ("tensors.torn", "best.safetensors: ", copy, output),
         ("run.not", "nothing: ", tmp_path / "nothing", output),
         ("file.missing", f"{lost}: ", linear, output, "--data", lost),
     ):
@@ -313,7 +313,7 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
     plain = Linear.forward
     monkeypatch.setattr(Linear, "forward", lambda self, batch: plain(self, batch) if batch.inputs.sum() > 0 else None)
     says = refused("export", linear, tmp_path / "model.pt2")
-    assert says.code == "export.impossible"
+    assert says.code == "export.fails"
     assert re.fullmatch(rf"error: {linear}: .* torch \(.+\)\.\n.* \.safetensors\n", says)
     assert not list(tmp_path.iterdir())
 

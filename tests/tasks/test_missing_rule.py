@@ -15,7 +15,7 @@ from tests.serving.conftest import experiment, followed
 from tests.serving.test_latest import looked
 
 __all__ = ["experiment", "followed"]  # fixtures
-CODE = "protocol.missing-values"
+CODE = "fit.missing-values"
 SAYS = r"{0}: .* {1}\.\n.* --missing 0 .*{1}.*\n"
 
 

@@ -74,12 +74,12 @@ def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_pa
     (tmp_path / "more").mkdir()
     more = small_file(tmp_path / "more", sensors=5)
     error = refused("evaluate", tied, "--data", more)
-    assert error.code == "protocol.other-data"
+    assert error.code == "fit.other-data"
     assert error.endswith(" 4 sensors with --data\n")
     (tmp_path / "fewer").mkdir()
     fewer = small_file(tmp_path / "fewer", sensors=3)
     error = refused("predict", tied, "--data", fewer)
-    assert error.code == "store.lacks-sensors"
+    assert error.code == "store.lacks"
     free = small_run(tmp_path / "small.h5", tmp_path / "free", error.split()[-1])
     works("predict", free, "--data", fewer)
 

@@ -168,4 +168,4 @@ def test_a_forecast_replaces_an_older_one_and_no_other_file(
 def test_two_outputs_of_one_name_are_refused(there: dict[str, Path], tmp_path: Path) -> None:
     output = tmp_path / "a.h5"
     done = command("evaluate", there["run"], "--save-scores", output, "--save-forecasts", output)
-    assert (done.exit_code, done.codes, output.exists()) == (2, ("output.twice",), False)
+    assert (done.exit_code, done.codes, output.exists()) == (2, ("output.two",), False)

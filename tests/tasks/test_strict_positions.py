@@ -106,7 +106,7 @@ def test_sensors_without_a_position_are_named_before_training(case: str, data: P
     error = refused("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
     ids = ids_of(data)
     found, named = (1, ids[LOST]) if case in ONE_LOST else (5, f"{', '.join(ids[:3])}, ...")
-    assert error.code == "positions.missing"
+    assert error.code == "places.missing"
     assert error.startswith(f"error: {lost}: {found} of 5 sensors ")
     assert f" ({named})" in error
     assert f" backfill {lost} --meta-csv " in error
@@ -149,9 +149,9 @@ def test_without_strict_a_warning_comes_once_and_nothing_is_pooled(kind: str, da
     result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", "--pooling", kind, *QUICK)
     assert result.stderr.count(f"warning: {lost}: ") == 1
     assert re.search(rf"{lost}: 1 of 5 sensors .*\({ids_of(data)[LOST]}\)", result.stderr)
-    assert "positions.missing-alone" in result.codes
+    assert "places.missing-alone" in result.codes
     assert "error" not in result.stderr
-    with falls_back("positions.missing-alone"):
+    with falls_back("places.missing-alone"):
         states = pooled(run)
     assert states.shape == (4, 5, 8)
     assert (states[:, LOST] == 0).all()
@@ -163,7 +163,7 @@ def test_without_any_position_no_sensor_uses_another(data: Path, tmp_path: Path)
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
     result = works("train", "--data", lost, "--run-dir", run, "--no-require-locations", *QUICK)
     assert result.stderr.count(f"warning: {lost}: ") == 1
-    with falls_back("positions.missing-alone", "5 of 5"):
+    with falls_back("places.missing-alone", "5 of 5"):
         assert not pooled(run).any()
 
 
@@ -190,9 +190,9 @@ def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
     path = roads(data, tmp_path, "1,2,300", f"{ids_of(data)[0]},2,300")  # others' sensors are left out
     result = works("train", "--data", lost, "--run-dir", run, "--distances", path, *QUICK)
-    assert ("distances.alone" in result.codes, result.stderr.count(f"warning: {path}: ")) == (True, 1)
+    assert ("roads.alone" in result.codes, result.stderr.count(f"warning: {path}: ")) == (True, 1)
     assert re.search(rf"{path}: 1 of 5 sensors .*\({ids_of(data)[4]}\)", result.stderr)
-    with falls_back("distances.alone"):
+    with falls_back("roads.alone"):
         states = pooled(run)
     assert states[:, :4].any(-1).all()
     assert (states[:, 4] == 0).all()
@@ -205,7 +205,7 @@ def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     settings = {"data.path": str(data), "pooling.distances": str(path), "model.width": 8}
     given = {**settings, "model.blocks": 1, "model.slstm_at": ""}
     s = ConfigLayers().over(given).load().settings
-    with falls_back("distances.alone"):
+    with falls_back("roads.alone"):
         geometry = build(s).model.social[0].pooling.geometry
     listened = [
         {ids[j] for j, there in zip(index, exists, strict=True) if there}
@@ -221,20 +221,20 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "missing": (lambda data, at: at / "nowhere.csv", "file.missing", "nowhere.csv: ", "from,to,cost"),
     "a folder": (lambda data, at: at, "file.folder"),
     "empty": (lambda data, at: text(at, ""), "file.empty", "from,to,cost"),
-    "binary": (lambda data, at: data, "positions.no-table", "from,to,cost"),
-    "columns": (lambda data, at: text(at, "a,b,c\n1,2,3\n"), "distances.columns", "a, b, c.", "from,to"),
-    "two costs": (lambda data, at: text(at, "from,to,cost,Cost\n1,2,3,4\n"), "distances.columns", " cost, cost."),
-    "a word": (lambda data, at: roads(data, at, "7,8,far"), "distances.no-number", "'far'", "line 5"),
-    "no cost": (lambda data, at: roads(data, at, "7,8"), "distances.cells", "line 5 has 2", "from,to,cost"),
-    "a blank line before": (lambda data, at: roads(data, at, "", "7,8,-4"), "distances.no-number", "'-4'", "line 6"),
-    "no header": (lambda data, at: text(at, "1,2,300\n\n3,4,x\n"), "distances.no-number", "'x'", "line 3"),
-    "negative": (lambda data, at: roads(data, at, "7,8,-4"), "distances.no-number", "'-4'", "line 5"),
-    "infinite": (lambda data, at: roads(data, at, "7,8,inf"), "distances.no-number", "'inf'", "line 5"),
-    "NaN": (lambda data, at: roads(data, at, "7,8,nan"), "distances.no-number", "'nan'", "line 5"),
-    "too many cells": (lambda data, at: roads(data, at, "7,8,9,10"), "distances.cells", "line 5", "from,to,cost"),
-    "others": (lambda data, at: text(at, "from,to,cost\n1,2,300\n3,4,500\n"), "distances.no-pair", " 1, 3; "),
-    "no rows": (lambda data, at: text(at, "from,to,cost\n"), "distances.no-pair", " no rows"),
-    "km": (lambda data, at: roads(data, at, metres=0.9), "distances.no-metres", " 0.9,", "1000"),
+    "binary": (lambda data, at: data, "places.no-table", "from,to,cost"),
+    "columns": (lambda data, at: text(at, "a,b,c\n1,2,3\n"), "roads.columns", "a, b, c.", "from,to"),
+    "two costs": (lambda data, at: text(at, "from,to,cost,Cost\n1,2,3,4\n"), "roads.columns", " cost, cost."),
+    "a word": (lambda data, at: roads(data, at, "7,8,far"), "roads.no-number", "'far'", "line 5"),
+    "no cost": (lambda data, at: roads(data, at, "7,8"), "roads.cells", "line 5 has 2", "from,to,cost"),
+    "a blank line before": (lambda data, at: roads(data, at, "", "7,8,-4"), "roads.no-number", "'-4'", "line 6"),
+    "no header": (lambda data, at: text(at, "1,2,300\n\n3,4,x\n"), "roads.no-number", "'x'", "line 3"),
+    "negative": (lambda data, at: roads(data, at, "7,8,-4"), "roads.no-number", "'-4'", "line 5"),
+    "infinite": (lambda data, at: roads(data, at, "7,8,inf"), "roads.no-number", "'inf'", "line 5"),
+    "NaN": (lambda data, at: roads(data, at, "7,8,nan"), "roads.no-number", "'nan'", "line 5"),
+    "too many cells": (lambda data, at: roads(data, at, "7,8,9,10"), "roads.cells", "line 5", "from,to,cost"),
+    "others": (lambda data, at: text(at, "from,to,cost\n1,2,300\n3,4,500\n"), "roads.no-pair", " 1, 3; "),
+    "no rows": (lambda data, at: text(at, "from,to,cost\n"), "roads.no-pair", " no rows"),
+    "km": (lambda data, at: roads(data, at, metres=0.9), "roads.no-metres", " 0.9,", "1000"),
 }
 
 
@@ -289,21 +289,21 @@ def test_a_run_goes_on_with_its_roads_wherever_they_are_now(data: Path, tmp_path
     changed_list.write_text(moved.read_text().replace(",900", ",901"))
     for given, says in ((changed_list, f"{changed_list}: {run} .* other "), ("", f"{run} .* with distances, ")):
         result = socialx("train", "--resume", run, "--max-epochs", "2", "--distances", given)
-        assert (result.exit_code, result.codes[-1]) == (1, "run.trained-with")
+        assert (result.exit_code, result.codes[-1]) == (1, "run.with-other")
         assert re.search(says, result.stderr)
     works("train", "--resume", run, "--max-epochs", "2", "--distances", moved)
     straight = small_run(data, tmp_path / "straight")
     result = socialx("train", "--resume", straight, "--max-epochs", "2", "--distances", moved)
-    assert (result.exit_code, result.codes[-1]) == (1, "run.trained-without")
+    assert (result.exit_code, result.codes[-1]) == (1, "run.without")
     assert re.search(rf"{straight} .* distances\.\n.* --distances ", result.stderr)
 
 
 def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
     small_run(data, run, "--distances", path)
-    assert "protocol.other-roads" not in socialx("evaluate", run).codes
+    assert "fit.other-roads" not in socialx("evaluate", run).codes
     straight = socialx("evaluate", run, "--distances", "")
-    assert "protocol.other-roads" in straight.codes
+    assert "fit.other-roads" in straight.codes
     assert re.search(f"{run}: .* straight lines", straight.stderr)
     path.write_text(path.read_text().replace(",900", ",901"))
     assert re.search(f"{run}: .* other roads", socialx("evaluate", run).stderr)

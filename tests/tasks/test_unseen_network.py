@@ -114,10 +114,10 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
     with edited(file_of(folder, 7, 140), lost) as file:
         del file["metadata/vd_info"][file["metadata/vdids"][2].decode()]
     error = refused("evaluate", shared, "--data", lost)
-    assert (error.code, "1 of 7 sensors" in error) == ("positions.missing", True)
+    assert (error.code, "1 of 7 sensors" in error) == ("places.missing", True)
     assert "--no-require-locations" in error
     allowed = works("evaluate", shared, "--data", lost, "--no-require-locations")
-    assert "positions.missing-alone" in allowed.codes
+    assert "places.missing-alone" in allowed.codes
     assert allowed.stderr.count(f"warning: {lost}: ") == 1
 
 
@@ -136,7 +136,7 @@ def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
 ) -> None:
     run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
     error = refused("evaluate", run, "--data", other)
-    assert error.code == "protocol.other-data"
+    assert error.code == "fit.other-data"
     assert re.match(rf"error: {other}: .* {run} \(.* 7 sensors, .* 4[ ;)]", error)
     assert "--data" in error.rsplit(":", 1)[1]
 
@@ -144,7 +144,7 @@ def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
 def test_other_sensors_are_another_network_though_they_are_as_many(folder: Path, tmp_path: Path) -> None:
     other = renamed(file_of(folder, 4), tmp_path / "other.h5")
     error = refused("evaluate", small_run(file_of(folder, 4), tmp_path / "run"), "--data", other)
-    assert error.code == "protocol.other-data"
+    assert error.code == "fit.other-data"
     assert re.match(rf"error: {other}: .* {tmp_path / 'run'} \(.*; network ", error)
 
 
@@ -163,7 +163,7 @@ def test_the_same_network_by_another_clock_is_refused(shared: Path, folder: Path
     data = file_of(folder, 4)
     for command in ("evaluate", "predict"):
         error = refused(command, shared, "--data", with_facts(data, tmp_path / "utc.h5", timezone="UTC"))
-        assert error.code == "protocol.other-clock"
+        assert error.code == "fit.other-clock"
         clocks = ("utc.h5: ", " UTC, ", f" {shared} ", " America/Los_Angeles")
         assert all(fact in error for fact in (*clocks, " socialx backfill "))
 
@@ -173,21 +173,21 @@ def test_a_clock_that_is_not_known_is_said_and_another_name_of_it_is_not(
     zone: str, lines: int, shared: Path, folder: Path, tmp_path: Path
 ) -> None:
     result = works("evaluate", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "zone.h5", timezone=zone))
-    assert ("protocol.zone-unknown" in result.codes) == bool(lines)
+    assert ("fit.zone-unknown" in result.codes) == bool(lines)
     assert result.stderr.count(zone or "an unknown zone") == lines
 
 
 def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_path: Path) -> None:
     berlin = with_facts(file_of(folder, 7, 140), tmp_path / "berlin.h5", timezone="Europe/Berlin")
     result = works("evaluate", shared, "--data", berlin)
-    assert ("protocol.zone-unknown" in result.codes, "Europe/Berlin" in result.stderr) == (True, True)
+    assert ("fit.zone-unknown" in result.codes, "Europe/Berlin" in result.stderr) == (True, True)
 
 
 def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
     shared: Path, folder: Path, tmp_path: Path
 ) -> None:
     error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
-    assert (error.code, "--units" in error) == ("protocol.other-data", True)
+    assert (error.code, "--units" in error) == ("fit.other-data", True)
     result = socialx(
         "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
     )
