@@ -310,7 +310,8 @@ def in_utc(world: World, run: str | Path) -> str:
 
 def kept_file(world: World) -> str:
     """A forecast from a table in UTC, whose local zone is said of the file that the user may keep."""
-    world.fill["mine.h5"] = world.data
+    kept = world.fill["mine.h5"] = world.folder / "kept.h5"
+    api.convert("csv", world.fill["FILE"], kept, meta_csv=LOCATIONS, units="mph", timezone="UTC", name="city")
     table = (world.fill["FILE"], "--meta-csv", LOCATIONS, "--timezone", "UTC", "--units", "mph")
     return world.says("predict", "zero-shot", "--data", *table)
 

@@ -106,7 +106,7 @@ class Issue:
         if below.any():
             sensors = f"{below.any(axis=(0, 1, 3)).sum()} of {values.shape[2]} sensors"
             low = f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast"
-        note(Message("predict.below-zero", "", low), True)
+            note(Message("predict.below-zero", "", low), True)
         steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
         times, observed = self.context.excerpt(self.origins, self.shown * data.lookback)
         forecast = Forecast(

@@ -130,11 +130,13 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
 
     def retell(part: Argument | Command, names: Mapping[str, Any]) -> Argument | Command:
         """Return what a message of ``convert`` proposes as predict takes it; names: options that only convert has."""
+        options = {part.name: part.value} if isinstance(part, Argument) else part.options
+        if not getattr(part, "task", "") and set(options) <= set(names):
+            part = with_options(options)
         if isinstance(part, Command) and part.task == "convert":
             said = {name: value for name, value in part.options.items() if name != "output"}
             return Command("predict", str(run.named), data=typed, **said) if set(said) <= {*TABLE} else part
-        options = {part.name: part.value} if isinstance(part, Argument) else part.options
-        return part if getattr(part, "task", "") or not set(options) <= set(names) else with_options(options)
+        return part
 
     with _naming(file, f"the temporary file of {shown} in {file.parent.parent}", kept, partial(retell, names=others)):
         write_file("auto", as_request("convert", table, given), file)

@@ -151,7 +151,7 @@ BAD = {
     "a sensor twice": (put("df/axis0", np.array([*IDS[:2], "0773869"], "S")), "more than once"),
     "plain index": (lambda file: file["df/axis1"].attrs.update(kind=np.bytes_("integer")), "integer"),
     "a zone": (lambda file: file["df/axis1"].attrs.update(tz=np.bytes_("UTC")), "time zone"),
-    "half seconds": (put("df/axis1", np.arange(10) * 500_000_000), "not whole seconds"),
+    "half seconds": (put("df/axis1", np.arange(10) * 500_000_000), "no whole second"),
     "no time": (put("df/axis1", np.full(10, np.iinfo(np.int64).min)), "NaT"),
     "backwards": (put("df/axis1", np.arange(10)[::-1] * 10**9), "rows 1 and 2"),
     "no rows": (

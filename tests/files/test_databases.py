@@ -130,7 +130,7 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
         ("sqlite:///at.csv", "database"),
         ("sqlite:///", "sqlite:///FILE"),
         ("sqlite://roads.db", ""),
-        (f"mysql://me:{WORD}@host/db", "supported"),
+        (f"mysql://me:{WORD}@host/db", "unknown"),
         (f"postgresql://me:{WORD}/x@host/db", "ambiguous"),
         (f"postgresql://me:{WORD}@x@host/db", "ambiguous"),
         (f"postgresql://me:{WORD}#x@host/db", "ambiguous"),

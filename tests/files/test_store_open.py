@@ -238,7 +238,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
     path = small_store(tmp_path / "out.h5", rows=400)
     opened = open_store(path)
     small_store(tmp_path / "other.h5", rows=400).replace(path)
-    refusal(lambda: opened.values, "changed", "command")
+    assert refusal(lambda: opened.values).code == "file.changed"
 
 
 def test_a_large_file_is_read_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

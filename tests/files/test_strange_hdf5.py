@@ -15,7 +15,7 @@ from socialx.files.sources.request import ConvertOptions
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.store import open_store
 from socialx.inspection.report import inspect
-from tests.commands import socialx
+from tests.commands import refused, socialx
 from tests.data_files import backfill, changed, drop, put, refusal, small_store
 from tests.older_files import OLDER
 
@@ -149,6 +149,5 @@ def test_an_hdf5_file_that_holds_nothing_is_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w"):
         pass
     for command in (("inspect", path), ("convert", "auto", path)):
-        done = socialx(*command)
-        assert done.exit_code == 1
-        assert done.stderr.startswith(f"error: {path}: this is an HDF5 file that holds nothing.\n  try: ")
+        assert (said := refused(*command)).code == "hdf5.empty"
+        assert str(path) in said

@@ -244,7 +244,7 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
             ["--targets", "avg_sped"],
             1,
             "store.no-feature",
-            "'avg_sped', .* longitude.\n.* avg_speed",
+            "'avg_sped'; .* longitude.\n.* avg_speed",
         ),
         (["--inputs", "avg_speed,flow"], 1, "store.no-feature", "longitude.\n.* --targets avg_speed"),
         (["--targets", ""], 2, "settings.invalid", r"data\.targets \(--targets\): "),
