@@ -71,7 +71,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 
 def _parse_arg(arg: ast.arg, default: ast.expr | None, is_argument: bool = False) -> list[inspect.Parameter]:
-    """Return the parameter of a task argument with its Help as a list; empty without a Help."""
+    """Return a task argument's parameter, with the Help, as a list; empty without a Help."""
     match arg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[hint, ast.Name(id=name)])):
             option = getattr(task_help, name)
@@ -92,7 +92,7 @@ def _parse_arg(arg: ast.arg, default: ast.expr | None, is_argument: bool = False
 
 
 def for_typer(task: str, given: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter with its Help as a Typer argument or flag; one with a Typer option stays."""
+    """Return a parameter with a Help as a Typer argument or flag; a parameter with a Typer option stays."""
     kind, info = get_args(given.annotation)
     if isinstance(info, Help):
         kind = kind | None if given.default is None else kind
@@ -146,7 +146,7 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 
 
 def _option(*flags: str, words: Collection[str] = (), **options: Any) -> Any:
-    """Return a Typer option that shows no default of its own; words: what a shell completes."""
+    """Return a Typer option that hides the default; words: what a shell completes."""
     completion = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
     return typer.Option(*flags, show_default=False, autocompletion=completion, **options)
 

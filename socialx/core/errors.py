@@ -2,8 +2,8 @@
 
 A message is text in which an ``Argument`` or ``Command`` writes itself as the door does that the user came through:
 ``f"add {Argument('data.path', 'FILE.h5')}"`` says ``--data FILE.h5`` on the command line, and Python in a notebook.
-A message is a sentence and, on a line of its own, what to try; ``Message.line`` is the same as one line, for JSON.
-Any other exception that escapes is a bug of socialx and keeps its traceback.
+A message is a sentence and, on a separate line, what to try; ``Message.line`` is the same in a single line, for JSON.
+Any further exception that escapes is a socialx bug and keeps the traceback.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Argument:
 
 
 class Command:
-    """Task to run next, with arguments; a ``None`` argument is dropped. An empty task: more arguments of this one."""
+    """Task to run next, with arguments; a ``None`` argument is dropped. An empty task: more arguments for this task."""
 
     def __init__(self, task: str, *arguments: Any, **options: Any) -> None:
         self.task, self.arguments = task, arguments
@@ -90,7 +90,7 @@ _SPELL: ContextVar[Spell] = ContextVar("socialx_spell", default=python)
 
 @contextmanager
 def spelling(spell: Spell) -> Iterator[Spell]:
-    """Write every argument and command of the block by ``spell``; yields the function that wrote them before."""
+    """Write every argument and command in the block by ``spell``; yields the function used before."""
     before, token = _SPELL.get(), _SPELL.set(spell)
     try:
         yield before

@@ -26,7 +26,7 @@ class Help:
 
 
 def table_help(help: str, metavar: str) -> Help:
-    """Return help for an argument that describes a table for a task that takes one in place of a file."""
+    """Return help for an argument that describes a table for a task that takes a table in place of a file."""
     return InputFormat(f"of a table: {help}", metavar)
 
 

@@ -74,7 +74,7 @@ class Series:
 
         rows: rows to keep, ``None`` for all; the first must start a page (PAGE_ROWS rows). Or the times that windows
         count in place of rows, where a file lacks some. pinned: allocate pinned memory for asynchronous copies to CUDA.
-        Memory is 5 bytes per observation, a float32 and its age in rows (0 where valid), and 5 per climatology value.
+        Memory is 5 bytes per observation, a float32 and the age in rows (0 where valid), and 5 per climatology value.
         """
         self.lookback, self.horizon, self.device = layout.lookback, layout.horizon, device
         grid = rows if isinstance(rows, RegularRows) else None

@@ -92,7 +92,7 @@ def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: Path) -> No
 
 
 def _heading(forecast: Any, shown: int) -> str:
-    """Return the heading of a picture of ``shown`` sensors."""
+    """Return the heading for a picture with ``shown`` sensors."""
     minutes, origins = forecast.step_minutes * forecast.values.shape[1], forecast.origin.astype(np.int64)
     first = int(forecast.clock.local(origins[0]))
     every = counted(len(forecast.sensors), "sensor")
@@ -103,7 +103,7 @@ def _heading(forecast: Any, shown: int) -> str:
 
 
 def _draw(axes: Axes, forecast: Any, column: int) -> None:
-    """Draw one panel, of the sensor of a column: observations, forecasts and intervals."""
+    """Draw a panel, for a column's sensor: observations, forecasts and intervals."""
     seconds, times = (moments.astype(np.int64) for moments in (forecast.observed.times, forecast.times))
     start, origin = int(seconds[0]), int(forecast.origin[-1].astype(np.int64))
     observed, after = forecast.observed.values[:, column, 0], seconds - start

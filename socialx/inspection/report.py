@@ -107,7 +107,7 @@ def examine(store: Store) -> Report:
 
 
 def examine_readings(store: Store) -> Report:
-    """Report on suspect readings of an open file alone, for the checks of impossible readings and of zeros."""
+    """Report on suspect readings in an open file alone, for the checks on impossible readings and zeros."""
     return Report(_about(store) | _suspect_values(store))
 
 
@@ -222,9 +222,9 @@ def _readings(store: Store) -> dict[str, Any]:
 
 
 def _suspect_values(store: Store) -> dict[str, Any]:
-    """Return counts of impossible speeds, and numbers that may be missing-value codes.
+    """Return impossible speed counts, and numbers that may be missing-value codes.
 
-    A code is below 0, or frequent and far from all other numbers.
+    A code is below 0, or frequent and far from all remaining numbers.
     """
     below: Counter[float] = Counter()
     ends: Counter[float] = Counter()  # each sensor's largest and smallest numbers, with counts

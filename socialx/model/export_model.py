@@ -24,10 +24,10 @@ INPUTS, OUTPUT = ("inputs", "last_observed", "origin"), "forecast"
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What the steps around a forecast know of the file.
+    """What the steps around a forecast know about the file.
 
     missing: missing-value code per input, ``None`` if only non-finite numbers are missing. not_negative: per target,
-    whether a forecast below 0 becomes 0. holidays: day since 1970 -> day of week. changes: for files in UTC, each time
+    whether a forecast below 0 becomes 0. holidays: day since 1970 -> weekday. changes: for files in UTC, each time
     from which the local clock differs from before, and the difference in seconds; the first pair has the full offset.
     """
 

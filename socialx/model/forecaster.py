@@ -117,7 +117,7 @@ def _table(*shape: int) -> nn.Parameter:
 
 
 class Forecaster(nn.Module):
-    """Shared social forecaster, with fresh weights by the sections ``model`` and ``pooling`` of the settings.
+    """Shared social forecaster, with fresh weights by the settings sections ``model`` and ``pooling``.
 
     The social layers are applied in turn to the encoder's last step. ``per_sensor_output`` adds an output layer per
     sensor, zero at first. In training, ``sensor_dropout`` drops the own weights of that share of the sensors in each

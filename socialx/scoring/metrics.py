@@ -92,7 +92,7 @@ class RunningScores:
     ) -> None:
         """Start the sums at 0.  means: mean observation per target; MAPE skips targets below 0.1 % of the mean.
 
-        sensors: the mask of counted sensors, bool [N], None for all.
+        sensors: the mask for counted sensors, bool [N], None for all.
         """
         self.sensors = True if sensors is None else sensors[:, None]
         self.sums = torch.zeros(len(SUMS), horizon, targets, dtype=torch.float64, device=device)

@@ -308,7 +308,7 @@ class OtherData:
     new: Sequence[str] = ()
 
     def check(self) -> None:
-        """Raise SocialxError if the data do not fit the model, and warn of other differences."""
+        """Raise SocialxError if the data do not fit the model, and warn about further differences."""
         for refuses, message in (row for differ in DIFFERENCES for row in differ(self)):
             if refuses:
                 raise SocialxError.together([message])
@@ -316,7 +316,7 @@ class OtherData:
 
     @property
     def same_network(self) -> bool:
-        """Whether the data are of the network of the training."""
+        """Whether the data are from the training's network."""
         return self.data.same_network(self.training)
 
 
@@ -363,7 +363,7 @@ def _told_kind(case: OtherData, differ: list[str]) -> Message:
 
 
 def _clock(case: OtherData) -> Iterator[Row]:
-    """Tell of another clock, which would give each hour the climatology of another."""
+    """Report another clock, which would give each hour another hour's climatology."""
     data, (here, there), same = case.data, (case.data.clock.name, case.training.clock.name), None
     if here != there and data.first_time and data.last_time:
         times = (datetime.fromisoformat(time).replace(tzinfo=UTC) for time in (data.first_time, data.last_time))

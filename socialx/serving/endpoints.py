@@ -122,7 +122,7 @@ Refusal = create_model("Refusal", __doc__="Give the reason of a refusal.", detai
 
 @dataclass(eq=False)
 class Service:
-    """Hold the state that all endpoints share: a run in service, and the queue in front of its model.
+    """Hold the state that all endpoints share: a run in service, and the queue before the model.
 
     served: the run that answers. worker: the queue. follow: whether data file and run are checked for changes. token:
     the secret that requests need. origins: web origins whose pages may ask. tiles: address and attribution as from

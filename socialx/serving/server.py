@@ -111,8 +111,8 @@ def serve(
 class Runs:
     """Load the run in a folder or behind a link, and load again after a change.
 
-    layers: settings from the call. follow: whether the data file is followed. interval: level of prediction intervals,
-    if wanted. version: signature of the folder in service. refused: signatures of a folder and a file that failed ->
+    layers: settings from the call. follow: whether the data file is followed. interval: prediction interval level,
+    if wanted. version: signature for the folder in service. refused: signatures for a folder and a file that failed ->
     error.
     """
 

@@ -33,7 +33,7 @@ class QueueFullError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Lookback:
-    """Hold the lookback of one forecast as a batch."""
+    """Hold a single forecast's lookback as a batch."""
 
     issue: Issue
     batch: Batch

@@ -39,7 +39,7 @@ from socialx.training.run_folder import open_run
 
 @dataclass(frozen=True)
 class Part:
-    """The windows to score: a split, and a time span within it, None for the first or the last row of the file."""
+    """The windows to score: a split, and a time span within the split, None for the file's first or last row."""
 
     split: str
     start: Time | None = None
@@ -48,9 +48,9 @@ class Part:
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Windows of a split in time order, with the runs and files of forecasts.
+    """A split's windows in time order, with the runs and forecast files.
 
-    indices: of the windows in the split, int64 [W].  period: the time range of the windows, or None for the whole
+    indices: window indices in the split, int64 [W].  period: the windows' time range, or None for the whole
     split.  experiment: from the first run, or from the file alone.  opened: the runs by name.  recorded: forecasts
     from files, float32 [W,P,N,G], by file name.
     """
@@ -118,7 +118,7 @@ class ScoredSplit:
         return {name: model.to(self.device) for name, model in references(self.data).items()}
 
     def scores(self, sensors: torch.Tensor | None = None) -> RunningScores:
-        """Return a metric for the size of errors; sensors: the mask of counted sensors, bool [N], None for all."""
+        """Return a metric for error sizes; sensors: the mask for counted sensors, bool [N], None for all."""
         means = [self.data.moments[name].mean for name in self.data.targets]
         return RunningScores(self.data.horizon, len(self.data.targets), self.device, means, sensors)
 

@@ -279,7 +279,7 @@ def make_learner(experiment: Experiment, batches: int, group: ProcessGroup = SIN
 
 
 def choose_compile(experiment: Experiment, batches: int) -> str:
-    """Return the mode of torch.compile; ``trainer.compile: auto`` compiles where number of steps and model pay."""
+    """Return the torch.compile mode; ``trainer.compile: auto`` compiles where step count and model pay."""
     model, mode = experiment.settings.model, experiment.settings.trainer.compile
     steps = count_steps(experiment.settings.trainer, batches)
     pays = steps >= COMPILED_FROM and find_model(model.kind).social and model.backend != "reference"

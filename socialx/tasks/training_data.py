@@ -1,4 +1,4 @@
-"""What a training learns from: files of networks, forecasts of teachers, and the rows that reach its weights."""
+"""What a training learns from: network files, teacher forecasts, and the rows that reach the weights."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def load_extra_networks(experiment: Experiment) -> list[Experiment]:
 
 
 def add_teacher_forecasts(experiment: Experiment) -> Experiment:
-    """Add the mean forecast of the teachers in the settings for each training window, computed once.
+    """Add the mean forecast from the teachers in the settings for each training window, computed once.
 
-    Raises SettingsError for a teacher with other windows, and SocialxError for a teacher of another network.
+    Raises SettingsError for a teacher with different windows, and SocialxError for a teacher from another network.
     """
     settings, device, teachers = experiment.settings, experiment.precision.device, []
     layers = ConfigLayers.from_call(None, {"data": settings.data.path, "device": str(device)})

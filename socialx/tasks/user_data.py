@@ -129,7 +129,7 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
         return Command("convert", "auto", typed, **{**given, **added}, output=kept)
 
     def retell(part: Argument | Command, names: Mapping[str, Any]) -> Argument | Command:
-        """Return what a message of ``convert`` proposes as predict takes it; names: options that only convert has."""
+        """Return what a ``convert`` message proposes, as predict takes that; names: options that only convert has."""
         options = {part.name: part.value} if isinstance(part, Argument) else part.options
         if not getattr(part, "task", "") and set(options) <= set(names):
             part = with_options(options)

@@ -35,9 +35,9 @@ class Learner:
         trainer: TrainerSettings,
         group: ProcessGroup = SINGLE,
     ) -> None:
-        """Move the model to its device, and build optimizer and gradient scaler.
+        """Move the model to the device, and build optimizer and gradient scaler.
 
-        network: gives the targets; the error of each is weighted by its standard deviation relative to the first one,
+        network: gives the targets; each error is weighted by the first target's standard deviation over the target's,
         because units differ, so one target gives the MAE.  precision: device and number type.  trainer: with a choice
         for ``compile`` and ``cuda_graph``, because ``auto`` is off here; both compute the same step, and warn with a
         ``FallbackWarning`` where unavailable.  group: the processes that share a batch.
@@ -126,9 +126,9 @@ class Learner:
         return total
 
     def _backward(self, gathered: Sequence[TrainingBatch], count: Tensor | int) -> Tensor:
-        """Run forward and backward, and return the sum of all errors over ``count``.
+        """Run forward and backward, and return the error sum over ``count``.
 
-        With forecasts of teachers, the loss compares with them too (Hinton et al., 2015, "Distilling the knowledge in a
+        With teacher forecasts, the loss compares with teachers too (Hinton et al., 2015, "Distilling the knowledge in a
         neural network", arXiv:1503.02531).
         """
         total = torch.zeros((), device=self.precision.device)

@@ -78,10 +78,10 @@ class TrainState:
 
 
 def resume_training(learner: Learner, run: RunFolder, batches: int) -> TrainState:
-    """Load last.pt of a run into ``learner`` to train further, and return the progress.
+    """Load a run's last.pt into ``learner`` to train further, and return the progress.
 
     batches: per epoch now.  Raises SocialxError where training is complete, where the batches cannot continue, and
-    where the metrics file is unreadable, which would fail at the end of the next epoch.
+    where the metrics file is unreadable, which would fail when the next epoch ends.
     """
     progress = load_progress(learner, run)
     if progress.is_complete(learner.trainer):
@@ -172,7 +172,7 @@ def fit(
 
 @dataclass(frozen=True)
 class EpochSpeed:
-    """How fast the training steps of an epoch were; utilisation: of the GPU in percent, None where unmeasured."""
+    """How fast an epoch's training steps were; utilisation: GPU utilisation in percent, None where unmeasured."""
 
     windows: int
     seconds: float
@@ -182,7 +182,7 @@ class EpochSpeed:
 def _train_epoch(
     learner: Learner, train: Loader, progress: TrainState, bar: Bar, interrupt: Interrupt
 ) -> EpochSpeed | None:
-    """Train from ``progress.batch`` to the end of the epoch; return its speed, or None where interrupted."""
+    """Train from ``progress.batch`` to the epoch's end; return the speed, or None where interrupted."""
     learner.model.train()
     trainer, first = learner.trainer, progress.batch
     per_batch = train.num_windows / len(train)

@@ -184,10 +184,10 @@ class RunFolder:
         seen: Sequence[Seen],
         places: Mapping[str, Sequence[str]],
     ) -> None:
-        """Write protocol.json, and holidays.csv, of a new run.
+        """Write protocol.json, and holidays.csv, for a new run.
 
         fixed: settings that training fixes, by dotted key.  holidays: the holiday file.  seen: rows that reach the
-        weights.  places: of each sensor by id.
+        weights.  places: each sensor's place by id.
         """
         folders = {"folder": str(Path.cwd()), "run": str(self.path.resolve())}
         content = asdict(protocol)
@@ -197,7 +197,7 @@ class RunFolder:
             self.write_text("holidays.csv", read_text(holidays, TEXT_BYTES))
 
     def write_settings(self, settings: str, origin: dict[str, str], starts: list[Any]) -> None:
-        """Write settings (YAML text), the source of each, and the environment of every start."""
+        """Write settings (YAML text), each setting's source, and every start's environment."""
         self.write_text("settings.yaml", settings)
         self.write_json("settings_sources.json", origin)
         self.write_json("environment.json", starts)
@@ -239,10 +239,10 @@ class RunFolder:
 
     @contextmanager
     def open_last(self, device: torch.device) -> Iterator[dict[str, Any]]:
-        """Yield the content of last.pt, with tensors on ``device``, without running code from the file.
+        """Yield the content from last.pt, with tensors on ``device``, without running code from the file.
 
         The file is a zip archive with a CRC per tensor, which torch ignores, so the CRCs are compared first.  Raises
-        SocialxError where the file is unreadable, and where the block cannot use it for another model.
+        SocialxError where the file is unreadable, and where the block cannot use the content for another model.
         """
         path = self.path / "last.pt"
         try:

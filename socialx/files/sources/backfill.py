@@ -51,9 +51,9 @@ Facts = dict[str, Any]  # attributes in vd_info by name: numbers and a direction
 class Given:
     """What the caller adds to files and allows.
 
-    meta_csv: a locations table, which overrides locations in a file; locations: its content, by ``match_key``.
+    meta_csv: a locations table, which overrides locations in a file; locations: the table's content, by ``match_key``.
     rewrite: write files in the two oldest layouts again. without_positions: allow sensors that lack a location. units,
-    timezone, local_zone: the unit of the first measured feature, the time zone, and the local zone for times in UTC,
+    timezone, local_zone: the first measured feature's unit, the time zone, and the local zone for times in UTC,
     where a file lacks the fact; a current file then needs no locations.
     """
 

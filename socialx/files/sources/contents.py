@@ -76,7 +76,7 @@ def check_memory(where: object, size: float, needs: str, remedy: str) -> None:
 def read_blocks(
     path: Path, seconds: np.ndarray, row_bytes: int, read: Callable[[slice], np.ndarray]
 ) -> Generator[Block, None, None]:
-    """Yield the readings at row times int64 [T], about 8 MiB at once; read: returns rows [t,N,F], row_bytes: of one."""
+    """Yield readings at row times int64 [T], about 8 MiB at once; read: returns rows [t,N,F], row_bytes: per row."""
     rows = max(PIECE_BYTES // row_bytes, 1)
     with work(f"reading {path.name}", len(seconds), "rows") as bar:
         for first in range(0, len(seconds), rows):

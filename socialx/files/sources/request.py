@@ -222,7 +222,7 @@ class ConvertOptions:
 
     @property
     def head(self) -> FileHead:
-        """The beginning of ``data``, read once, also for options that were made of these."""
+        """The beginning of ``data``, read once, also for options made from the present options."""
         if self.data not in self.heads:
             self.heads[self.data] = read_head(self.data)
         return self.heads[self.data]

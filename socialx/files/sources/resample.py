@@ -123,9 +123,9 @@ def _pieces(blocks: Blocks) -> Blocks:
 
 
 class _Steps:
-    """How far apart the rows of each sensor are, as they pass by, and their averages by step.
+    """How far apart each sensor's rows are, as rows pass by, and the averages by step.
 
-    usual: seconds, float64 [N]; infinite while unproved. last: the time of each sensor's latest reading, float64 [N].
+    usual: seconds, float64 [N]; infinite while unproved. last: each sensor's latest reading time, float64 [N].
     """
 
     def __init__(self, step_s: int, features: tuple[str, ...], where: Path, *, sums: bool) -> None:

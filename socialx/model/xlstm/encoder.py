@@ -27,7 +27,7 @@ class SharedEncoder(nn.Module):
     ``encoder_batch`` and ``activation_checkpointing``. Blocks at slstm_at are sLSTM with a gated FFN, the rest mLSTM
     (Beck et al. 2024, arXiv:2405.04517, section 2.4). dropout acts where ``xlstm.xLSTMBlockStack`` applies dropout. The
     fused backend is faster than the reference, the package's forward, and never waits for the device. encoder_batch
-    ``None`` takes ``cpu_chunk`` sequences at once on a CPU (measured fastest), and all of them on CUDA, where the
+    ``None`` takes ``cpu_chunk`` sequences at once on a CPU (measured fastest), and all on CUDA, where the
     backward pass recomputes each chunk. Neither that nor activation_checkpointing changes results.
 
     The state_dict equals ``xlstm.xLSTMBlockStack`` with the vanilla sLSTM backend, under the prefix ``stack.``.

@@ -194,7 +194,7 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """A table with locations: its rows, to be walked once, and columns by role.
+    """A table with locations: rows, to be walked once, and columns by role.
 
     degree_columns: a column with points, or latitude and longitude. swapped: longitude comes first. others: columns by
     known name. matched: the number of wanted ids in the first rows. told: a note about unusual columns.

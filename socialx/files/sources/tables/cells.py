@@ -330,7 +330,7 @@ class _WrongCell(Exception):
 
 @contextmanager
 def _named_cells(where: object, names: Sequence[str], called: Callable[[int], str]) -> Iterator[None]:
-    """Raise SocialxError for a cell that is no number, with the name of its row and column."""
+    """Raise SocialxError for a cell that is no number, and name row and column."""
     try:
         yield
     except _WrongCell as wrong:

@@ -44,7 +44,7 @@ def _recognise(head: FileHead) -> str | None:
 
 
 def _first_rows(head: FileHead, path: Path) -> cells.Sample:
-    """Return the first rows of a file, or of a file in a folder or a zip, read once."""
+    """Return the first rows in a file, which may lie in a folder or a zip, read once."""
     if ("rows", path) not in head.seen:
         head.seen["rows", path] = cells.take_sample(path)
     sampled: cells.Sample = head.seen["rows", path]
@@ -63,9 +63,9 @@ def table_files(head: FileHead) -> list[Path]:
 
 
 def describe(request: ConvertOptions, sources: Sequence[Any] = ()) -> tuple[TableSpec, tuple[Message, ...]]:
-    """Return what the tables hold, and the questions that keep it from being proved; sources: as ``_sources`` gives.
+    """Return what the tables hold, and the questions that prevent a proof; sources: as ``_sources`` gives.
 
-    The user's file, or the file to extend, says it without a question. Raises SettingsError where nothing is likely.
+    The user's file, or the file to extend, answers without a question. Raises SettingsError where nothing is likely.
     """
     sources = sources or _sources(request)[0]
     said = [name for name in DESCRIBES if getattr(request, name)]

@@ -70,9 +70,9 @@ class _Part:
 
 
 def read(sources: Source | Sequence[Source], spec: TableSpec) -> Contents:
-    """Return the readings in files, frames or Arrow tables, which ``spec`` describes, as one block.
+    """Return the readings in files, frames or Arrow tables, which ``spec`` describes, as a single block.
 
-    Raises SocialxError for a cell, a time or a row that is not as described, with its line and column; SettingsError
+    Raises SocialxError for a cell, a time or a row that is not as described, with line and column; SettingsError
     for a column that is not there.
     """
     sources = sources if isinstance(sources, list | tuple) else [sources]
