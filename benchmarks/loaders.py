@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.common import head, interleaved_ab, line, machine, median_ms, parser
 from socialx.core.batch import Batch, Target, TrainingBatch
-from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.dataset.loaders import DeviceLoader, WindowOrder
 
 SENSORS = (207, 2000, 8600)
 ROWS, LOOKBACK, HORIZON, WINDOWS = 400, 12, 12, 64

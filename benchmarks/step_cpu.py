@@ -23,7 +23,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import METR_LA, RESULTS, answer_lines, machine, parser, processes_in_turns, write
-from socialx.data.loaders import Loader
+from socialx.dataset.loaders import Loader
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks import build
 from socialx.tasks.train import make_learner

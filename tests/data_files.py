@@ -45,8 +45,7 @@ def timestamps(rows: int, start: str = "2012-03-01T00:00:00", minutes: int = 5) 
 def speeds(rows: int, sensors: int = 3, seed: int = 0) -> np.ndarray:
     """float64 [T,N] with all the digits of a mean of three, some of them 0."""
     rng = np.random.default_rng(seed)
-    values = rng.uniform(5, 70, (rows, sensors)) / 3
-    return np.where(rng.random((rows, sensors)) < 0.1, 0.0, values)
+    return np.where(rng.random((rows, sensors)) < 0.1, 0.0, rng.uniform(5, 70, (rows, sensors)) / 3)
 
 
 def write_csv(path: Path, times: list[str], values: np.ndarray, ids: tuple[str, ...] = IDS) -> Path:

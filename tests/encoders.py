@@ -35,8 +35,7 @@ def make(
 
 def sequences(count: int, steps: int, width: int, dtype: torch.dtype = torch.float64) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    x = torch.randn(count, steps, width, generator=generator, dtype=torch.float64).to(dtype)
-    return x.requires_grad_()
+    return torch.randn(count, steps, width, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
 
 def loss_of(y: Tensor) -> Tensor:

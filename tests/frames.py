@@ -23,8 +23,7 @@ def network(
     rng = np.random.default_rng(seed)
     values = rng.uniform(20, 110, (rows, len(ids))) / 3
     values[rng.random(values.shape) < 0.1] = np.nan
-    index = pd.date_range(first, periods=rows, freq="5min", name=times)
-    return pd.DataFrame(values, columns=list(ids), index=index)
+    return pd.DataFrame(values, columns=list(ids), index=pd.date_range(first, periods=rows, freq="5min", name=times))
 
 
 def long(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,11 +12,11 @@ from torch import nn
 from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.loaders import DeviceLoader, Loader, WindowOrder
 from socialx.data.scaler import DataSpec, MeanStd
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
-from socialx.data.windows import split_windows
+from socialx.dataset.loaders import DeviceLoader, Loader, WindowOrder
+from socialx.dataset.windows import split_windows
 from socialx.model.forecaster import Forecaster
 from socialx.model.pooling import Geometry, SocialPooling
 from socialx.scoring.metrics import HorizonScores, RunningScores

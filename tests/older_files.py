@@ -136,8 +136,7 @@ def v0b(path: Path) -> Path:
 
 def taiwan(path: Path, named: bool, described: bool = True, cleaned: bool = False) -> Path:
     rows = 12
-    rng = np.random.default_rng(3)
-    features = rng.uniform(20, 90, (rows, len(IDS), 5)).astype(np.float32)
+    features = np.random.default_rng(3).uniform(20, 90, (rows, len(IDS), 5)).astype(np.float32)
     names = ("avg_speed", "total_volume", "avg_occupancy", "speed_std", "lane_count")
     times = [f"2025-03-18T00:{minute:02}:11+08:00" for minute in range(rows)]
     if not cleaned:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from socialx.data.windows import SPLITS
+from socialx.dataset.windows import SPLITS
 from socialx.scoring.metrics import BY
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -114,8 +114,8 @@ def test_a_library_has_its_owners(library: str) -> None:
 
 
 BELOW = ("files", "data", "model", "dataset", "drawing", "inspection", "scoring", "forecast", "training", "profiling")
-SECTIONS = {"model": {"ModelSettings", "PoolingSettings"}, "data": {"DataSettings", "LoaderSettings"}}
-SECTIONS |= {"dataset": SECTIONS["data"], "training": {"TrainerSettings"}}
+SECTIONS = {"model": {"ModelSettings", "PoolingSettings"}, "dataset": {"DataSettings", "LoaderSettings"}}
+SECTIONS |= {"training": {"TrainerSettings"}}
 
 
 @pytest.mark.parametrize("module", [m for m in PATHS if m.split(".")[0] in BELOW])
@@ -178,8 +178,7 @@ def test_every_setting_of_a_model_is_an_argument_of_it() -> None:
 
     for kind in MODELS.values():
         if not kind.social:
-            taken = set(inspect.signature(kind.load()).parameters) - {"network"}
-            assert taken == set(kind.reads or ()), kind.name
+            assert (set(inspect.signature(kind.load()).parameters) - {"network"}) == set(kind.reads or ()), kind.name
 
 
 def test_no_room_without_a_name() -> None:

@@ -42,8 +42,7 @@ print(*sorted({name.partition(".")[0] for name, module in sys.modules.items()
 
 def bench(output: Path, *arguments: str) -> tuple[dict[str, dict[str, Any]], str]:
     """What the benchmark wrote: its rows and its tables."""
-    command = [*GPU, "--smoke", "--output", str(output), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run([*GPU, "--smoke", "--output", str(output), *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads((output / "smoke.json").read_text()), (output / "smoke.md").read_text()
 
@@ -56,8 +55,7 @@ def test_every_row_has_a_question_and_settings_that_can_be_set() -> None:
         assert row.question.endswith("?")
         assert row.question in printed
         ConfigLayers(preset=row.preset).over(row.settings).load()
-    done = subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True)
-    assert "'kernels'" in done.stderr
+    assert "'kernels'" in subprocess.run([*GPU, "--only", "kernels"], capture_output=True, text=True).stderr
     assert "not reached" in markdown("a card", {})
 
 

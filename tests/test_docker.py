@@ -63,8 +63,7 @@ def test_its_steps_install_a_socialx_that_forecasts(tmp_path: Path) -> None:
         if not step.startswith("useradd"):
             done = subprocess.run(["/bin/sh", "-ec", step], cwd=source, env=clean, capture_output=True, text=True)
             assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
-    asked = ["socialx", "predict", "metr-la"]
-    done = subprocess.run(asked, cwd=tmp_path, env=clean, capture_output=True, text=True)
+    done = subprocess.run(["socialx", "predict", "metr-la"], cwd=tmp_path, env=clean, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "207 sensors" in done.stdout
     where = [environment / "bin/python", "-c", "import socialx, fastapi; print(socialx.__file__)"]

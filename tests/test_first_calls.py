@@ -59,8 +59,7 @@ def test_a_result_is_one_line_and_a_table(run: Path, task: Callable[[Path], Any]
 
 
 def test_what_a_result_quotes_is_escaped_on_a_page(run: Path, tmp_path: Path) -> None:
-    odd = Path(shutil.copytree(run, tmp_path / "<b>run"))
-    assert "<b>" not in socialx.load_run(odd)._repr_html_()
+    assert "<b>" not in socialx.load_run(Path(shutil.copytree(run, tmp_path / "<b>run")))._repr_html_()
 
 
 def test_a_frame_is_data(data: Path, run: Path) -> None:
@@ -120,8 +119,7 @@ def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
     assert batch.inputs.shape == (1, 12, 4, 1)
     with torch.no_grad():
         forecast = model.model(batch)
-    expected = socialx.predict(run, frame).values
-    np.testing.assert_allclose(forecast.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(forecast.numpy(), socialx.predict(run, frame).values, rtol=1e-6)
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
 
 
@@ -212,7 +210,7 @@ def test_a_frame_where_a_file_is_needed_is_refused_with_the_way_to_one(
 def test_what_a_call_gives_is_one_line(data: Path, run: Path, tmp_path: Path) -> None:
     table = tmp_path / "small.csv"
     frame_of(data).to_csv(table)
-    results = [
+    for result in [
         socialx.convert("auto", table, tmp_path / "new.h5", without_positions=True),
         socialx.append(tmp_path / "new.h5", table),
         socialx.open_store(data),
@@ -221,8 +219,7 @@ def test_what_a_call_gives_is_one_line(data: Path, run: Path, tmp_path: Path) ->
         socialx.report(run),
         socialx.export(run, tmp_path / "model.safetensors"),
         socialx.doctor(model={"width": -1}),
-    ]
-    for result in results:
+    ]:
         assert re.fullmatch(r"<\w+: [^\n]+>", repr(result)), result
         assert len(repr(result)) < 300 + 3 * len(str(tmp_path))
         assert result._repr_html_().startswith("<p>")

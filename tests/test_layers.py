@@ -246,8 +246,7 @@ def test_what_a_model_does_nothing_with(settings: dict[str, str], expected: set[
 
 def test_a_runs_settings_change_only_where_they_may(tmp_path: Path) -> None:
     saved = write(tmp_path / "settings.yaml", "loader: {batch_size: 8}\ntrainer: {seed: 1, max_epochs: 2}")
-    env = {"SOCIALX_TRAINER__SEED": "5", "SOCIALX_TRAINER__MAX_EPOCHS": "7"}
-    merged = of_run(saved, RESUME, env=env)
+    merged = of_run(saved, RESUME, env={"SOCIALX_TRAINER__SEED": "5", "SOCIALX_TRAINER__MAX_EPOCHS": "7"})
     assert (merged.settings.trainer.seed, merged.settings.trainer.max_epochs) == (1, 7)
     assert merged.origin["trainer.seed"] == str(saved)
     assert merged.origin["trainer.max_epochs"] == "$SOCIALX_TRAINER__MAX_EPOCHS"
@@ -268,8 +267,7 @@ def test_fewer_blocks_need_no_second_setting(blocks: int, expected: tuple[int, .
 
 
 def printed(*options: str | Path) -> str:
-    done = works("config", *options)
-    return done.stdout
+    return works("config", *options).stdout
 
 
 CHANGED = [
@@ -363,8 +361,7 @@ def test_an_argument_that_is_no_setting_is_refused(argument: dict[str, Any], say
 
 
 def test_a_file_of_settings_has_each_section_once(tmp_path: Path) -> None:
-    changed = {"loader.batch_size": 32, "trainer.threads": 2, "loader.mode": "on_device"}
-    text = as_yaml(changed)
+    text = as_yaml({"loader.batch_size": 32, "trainer.threads": 2, "loader.mode": "on_device"})
     assert text.count("loader:") == 1
     assert load([write(tmp_path / "tuned.yaml", text)], {}).settings.loader.mode == "on_device"
 

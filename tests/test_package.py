@@ -62,8 +62,7 @@ def test_no_path_of_a_machine_is_in_the_tree() -> None:
             and path.is_file()
             and path.suffix in (".py", ".md", ".toml", ".yaml", ".json", ".sh", ".txt", "")
         ):
-            text = path.read_text()
-            assert not re.search(r"(?<![\w.])/(root|home|work)/\w", text), path
+            assert not re.search(r"(?<![\w.])/(root|home|work)/\w", path.read_text()), path
 
 
 PUBLIC = [
@@ -135,14 +134,12 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     )
     assert [type(event) for event in heard if isinstance(event, (Start, Epoch))] == [Start, Epoch]
     assert socialx.load_run(str(run)).epochs == run.epochs
-    scored = socialx.evaluate([run], baselines=True)
-    assert scored[str(run)].at(minutes=15).mae > 0
+    assert socialx.evaluate([run], baselines=True)[str(run)].at(minutes=15).mae > 0
     forecast = socialx.predict(run)
     frame = forecast.to_frame()
     assert {"sensor", "time", "lead_minutes", "forecast"} < set(frame)
     assert len(frame) == forecast.values.size
-    report = socialx.inspect(str(path)).report
-    assert report.sensors == len(socialx.open_store(str(path)).sensors.ids)
+    assert socialx.inspect(str(path)).report.sensors == len(socialx.open_store(str(path)).sensors.ids)
     profile = {"steps": 2, "warmup_steps": 0, "trials": False}
     assert socialx.profile(str(path), profile=profile, model=small).window.steps == 2
     assert capfd.readouterr() == ("", "")

@@ -126,8 +126,7 @@ def test_docstrings_name_their_nouns(docstrings: list[str]) -> None:
 
 
 def test_docstrings_have_no_riddles(docstrings: list[str]) -> None:
-    odd = [text for text in docstrings if re.search(rf"\b(?:{UNUSED})\b", prose(text), re.IGNORECASE)]
-    assert odd == []
+    assert [text for text in docstrings if re.search(rf"\b(?:{UNUSED})\b", prose(text), re.IGNORECASE)] == []
 
 
 def test_names_are_nouns_and_verbs(nodes: list[tuple[Path, ast.AST]]) -> None:

@@ -321,7 +321,7 @@ FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
 CASES: dict[str, Callable[[World], str]] = {
     "tasks.build.build#1": lambda w: w.says("train"),
-    "dataset.Dataset.note_clock#1": lambda w: in_utc(w, "zero-shot"),
+    "dataset.__init__.Dataset.note_clock#1": lambda w: in_utc(w, "zero-shot"),
     "scoring.protocol._places#1": at_other_places,
     "scoring.protocol._clock#1": lambda w: in_utc(w, w.run),
     "tasks.train.describe_start#2": lambda w: train(w, "--precision", "16-mixed"),

@@ -4,16 +4,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from socialx.data.calendar import DAY_S, KINDS_OF_DAY, day_kind, slots_per_day
-from socialx.data.source import RowSource
+from socialx.core.disk import reserved_file
+from socialx.core.progress import work
+from socialx.data.calendar import DAY_S, KINDS_OF_DAY, day_kind, next_times, slots_per_day
+from socialx.data.source import RowSource, pages
+
+KEPT_TABLES = 2  # those for training and validation
 
 REACH_MINUTES = 20  # before and after a slot
 HALF_LIFE_DAYS = 14.0  # for day weights: benchmarks/climatology.py
@@ -297,3 +303,69 @@ class RollingClimatology:
                 for part, table in zip(climatology, tables, strict=True):
                     part[row_set, rows] = table[time_of_day[rows]]
         return climatology
+
+
+def allocate(shape: tuple[int, ...], kind: type[np.generic], in_memory: bool) -> np.ndarray:
+    """Allocate an array in memory, or in an unnamed temporary file; kind: the dtype."""
+    if in_memory:
+        return np.empty(shape, kind)
+    with reserved_file(math.prod(shape) * np.dtype(kind).itemsize) as file:
+        return np.memmap(file, kind, "w+", shape=shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Climatology:
+    """Climatology for the windows in one file.
+
+    source: the targets. days: those that training reads; ``None`` if the model reads only observations. prior:
+    statistics stored in a run for days before this file. trained: the row at which training ends. in_memory: else
+    tables are in temporary files.
+    """
+
+    source: RowSource
+    horizon: int
+    trained: int
+    days: PastDays | None
+    prior: DailyStats | None
+    in_memory: bool
+    _tables: dict[PastDays, ClimatologyTable] = field(default_factory=dict, init=False, repr=False)
+
+    def rolling(self, max_days: int = 0) -> RollingClimatology:
+        """Build the climatology day by day. max_days: longest window to look up, apart from ``None`` (all days)."""
+        return RollingClimatology(self.source, self.prior, max_days)
+
+    @cached_property
+    def shared(self) -> RollingClimatology:
+        """Climatology that all who ask share: days in order are read once, and an earlier day starts over."""
+        return self.rolling()
+
+    def table(self, days: PastDays, rows: slice) -> ClimatologyTable:
+        """Return the climatology at rows and over the horizon after, [V,t+P,N,G]; the last two tables are kept.
+
+        V: windows of ``days``. A row uses the days before the first origin whose window reads the row. The kept table
+        covers the whole file, or until the training ends for augmented days.
+        """
+        if days not in self._tables:
+            while len(self._tables) >= KEPT_TABLES:
+                del self._tables[next(iter(self._tables))]
+            self._tables[days] = self._compute(days)
+        return ClimatologyTable(*(part[:, rows.start : rows.stop + self.horizon] for part in self._tables[days]))
+
+    def _compute(self, days: PastDays) -> ClimatologyTable:
+        """Compute the climatology [V,T+P,N,G] for V windows in days; for augmented days T ends with the training."""
+        source = self.source
+        length = self.trained if days.augmented else len(source.seconds)
+        ahead = next_times(int(source.seconds[-1]), source.step_minutes, self.horizon)
+        seconds = np.concatenate([source.seconds, ahead])[: length + self.horizon]
+        issued = seconds - 60 * source.step_minutes * self.horizon
+        if days.until == "trained":
+            issued = np.minimum(issued, source.seconds[self.trained - 1])
+        shape = len(days.windows), len(seconds), *source.shape
+        table = ClimatologyTable(*(allocate(shape, kind, self.in_memory) for kind in (np.float32, np.uint8)))
+        rolling = self.rolling(days.longest) if days.longest else self.shared
+        with work("climatology", len(seconds), "rows") as bar:
+            for rows in pages(0, len(seconds)):
+                for column, part in zip(table, rolling.lookup(seconds[rows], issued[rows], days.windows), strict=True):
+                    column[:, rows] = part
+                bar.advance(rows.stop - rows.start)
+        return table

@@ -24,7 +24,7 @@ from torch import Tensor
 from socialx.core.environment import others_cpu_s, peak_bytes, total_memory, usable_cores, used_bytes
 from socialx.core.errors import Argument, Message
 from socialx.core.progress import note, work
-from socialx.data.loaders import Loader, WorkerLoader
+from socialx.dataset.loaders import Loader, WorkerLoader
 from socialx.profiling import collector, sections
 from socialx.profiling.analysis import (
     Partition,

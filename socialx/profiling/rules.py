@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from socialx.core.errors import Argument, Message, SettingsError, counted
-from socialx.data.loaders import GIB
 from socialx.dataset import ON_DEVICE_SHARE
+from socialx.dataset.loaders import GIB
 from socialx.profiling.profile import Finding, Profile
 from socialx.profiling.trials import TIMES, best_trial
 

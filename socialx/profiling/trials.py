@@ -19,7 +19,7 @@ from torch import Tensor
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import usable_cores
 from socialx.core.precision import is_out_of_memory
-from socialx.data.loaders import Selection
+from socialx.dataset.loaders import Selection
 from socialx.profiling.profile import Gain, Trial
 from socialx.scoring.difference import confidence_interval
 from socialx.training.cuda_graph import WARMUP, Example

@@ -13,7 +13,7 @@ from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
 from socialx.core.progress import work
-from socialx.data.loaders import Loader
+from socialx.dataset.loaders import Loader
 
 
 class Metric(Protocol):

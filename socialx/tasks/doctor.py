@@ -29,10 +29,9 @@ from socialx.core.notebook import ResultRepr
 from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
-from socialx.data.loaders import GIB
-from socialx.data.loading import choose_mode, series_bytes
 from socialx.data.scaler import MeanStd, measure
 from socialx.dataset import Dataset, Fit, find_windows, open_dataset
+from socialx.dataset.loaders import GIB, choose_mode, series_bytes
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
 from socialx.settings.arguments import SettingsArguments

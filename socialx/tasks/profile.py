@@ -11,8 +11,7 @@ from typing import Any, Unpack
 from socialx.core.environment import environment, free_bytes
 from socialx.core.outputs import TRACE, check_outputs
 from socialx.core.progress import Callback, note
-from socialx.data.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader
-from socialx.data.loading import series_bytes
+from socialx.dataset.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader, series_bytes
 from socialx.profiling.measure import Lengths, first_batches, measure
 from socialx.profiling.profile import Profile
 from socialx.profiling.rules import WARN, fits, with_findings

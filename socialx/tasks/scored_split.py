@@ -16,9 +16,9 @@ from socialx.core.errors import Argument, Command, Message, SettingsError, Socia
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import TRAINED_DAYS, PastDays
-from socialx.data.loaders import Loader
-from socialx.data.windows import ALL, SPLITS
 from socialx.dataset import Dataset
+from socialx.dataset.loaders import Loader
+from socialx.dataset.windows import ALL, SPLITS
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, Clock, Time, as_text
 from socialx.forecast.files import Scored, read_forecasts

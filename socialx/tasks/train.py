@@ -20,8 +20,8 @@ from socialx.core.help import Help, Output, with_help
 from socialx.core.notebook import ResultRepr, is_frame
 from socialx.core.precision import Precision
 from socialx.core.progress import Callback, Start, emit, note
-from socialx.data.loaders import Loader
 from socialx.dataset import Fit
+from socialx.dataset.loaders import Loader
 from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.protocol import OtherData, ScoringProtocol, sensor_places

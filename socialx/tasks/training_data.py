@@ -11,8 +11,8 @@ import torch
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note, work
-from socialx.data.loaders import Loader
 from socialx.dataset import Fit
+from socialx.dataset.loaders import Loader
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
 from socialx.scoring.protocol import OWN_DATA, OtherData, Seen, sensor_places

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import Argument, fall_back, in_short
 from socialx.core.precision import is_out_of_memory
-from socialx.data.loaders import Selection
+from socialx.dataset.loaders import Selection
 
 Example = TrainingBatch | Selection
 Work = Callable[[Sequence[Example]], Tensor]

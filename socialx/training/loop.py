@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from socialx.core.environment import MIB, used_bytes
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted
 from socialx.core.progress import Bar, Epoch, emit, note, work
-from socialx.data.loaders import DeviceLoader, Loader
+from socialx.dataset.loaders import DeviceLoader, Loader
 from socialx.scoring.metrics import RunningScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.settings.schema import TrainerSettings

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from socialx.core.batch import TrainingBatch
-from socialx.data.loaders import Loader
+from socialx.dataset.loaders import Loader
 
 
 class InterleavedLoader(Loader):

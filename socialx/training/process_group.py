@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from socialx.core.errors import Command, FallbackWarning, SocialxError, in_short
 from socialx.core.progress import Callback, subscribe
-from socialx.data.loaders import RankShare
+from socialx.dataset.loaders import RankShare
 
 RANK_SEED = 1_000_033  # between the seeds of two processes
 STORE = "socialx: port of the first process"

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from socialx.core.batch import TrainingBatch
-from socialx.data.loaders import gather
+from socialx.dataset.loaders import gather
 from socialx.settings import file as settings_file
 from socialx.training.run_folder import NAMES
 from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, python, refused, small_file, small_run, socialx, works
@@ -162,7 +162,7 @@ def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.03)
         return gather(*arguments)
 
-    monkeypatch.setattr("socialx.data.loaders.gather", slowly)
+    monkeypatch.setattr("socialx.dataset.loaders.gather", slowly)
 
 
 @pytest.mark.slow
@@ -174,8 +174,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     profile = json.loads(result.stdout)
     assert profile == json.loads(output.read_text())
     assert next(iter(profile.items())) == ("schema", "socialx.profile/4")
-    measured = [share for share in profile["shares"].values() if share is not None]
-    assert sum(measured) == pytest.approx(1)
+    assert sum(share for share in profile["shares"].values() if share is not None) == pytest.approx(1)
     assert profile["window"]["steps"] == 5
     assert profile["window"]["clock"] == "host"
     assert profile["gpu_busy"] is None
@@ -266,8 +265,7 @@ def test_tuned_settings_are_those_that_the_findings_change(data: Path, tmp_path:
 @pytest.mark.usefixtures("slow_batches")
 def test_a_page_and_a_trace_are_written(data: Path, tmp_path: Path) -> None:
     html, trace = tmp_path / "page.html", tmp_path / "trace.json.gz"
-    files = ("--html", html, "--trace", trace)
-    works("profile", "--data", data, *QUICK, *INLINE, "--trace-steps", "1", *files)
+    works("profile", "--data", data, *QUICK, *INLINE, "--trace-steps", "1", "--html", html, "--trace", trace)
     page = html.read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
     assert "loader.late" in page

@@ -37,8 +37,7 @@ def test_the_rest_is_foretold_from_the_readings_of_the_loss(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first step took 40 s and is not counted; then 20 windows take 11 s: 550 s an epoch, 2,734 s for 4,970."""
-    found = said(capsys, monkeypatch, [(40, 10), (49, 20), (51, 30), (70, 64), (90, 128)])
-    assert found == [("9 min", "46 min")]
+    assert said(capsys, monkeypatch, [(40, 10), (49, 20), (51, 30), (70, 64), (90, 128)]) == [("9 min", "46 min")]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +61,7 @@ def test_a_training_that_is_foretold_has_the_same_weights(tmp_path: Path, monkey
         monkeypatch.setattr(progress_bars, "MEASURED_S", seconds)
         run = tmp_path / f"run{seconds:g}"
         command = ("train", "--data", data, "--run-dir", run, "--max-epochs", "2", *SMALL, "--batch-size", "16")
-        result = socialx(*command)
-        assert len(SAID.findall(result.stderr)) == (seconds == 0)
+        assert len(SAID.findall(socialx(*command).stderr)) == (seconds == 0)
         weights[seconds] = open_run(run).read_weights().fingerprint
     assert weights[0] == weights[1e9]
 

@@ -43,13 +43,11 @@ def test_an_outage_stays_one_and_readings_change_little() -> None:
     assert np.isfinite(values).all()
     both = valid & plain.valid
     assert np.abs(values - plain.values)[both].max() < 6 * NOISE * plain.values.max() + 10
-    same = (values == plain.values)[both].reshape(-1)
-    assert 0.05 < same.mean() < 0.8
+    assert 0.05 < (values == plain.values)[both].reshape(-1).mean() < 0.8
 
 
 def test_some_blocks_repeat_the_mean_of_two_or_three_rows() -> None:
-    plain = source(0.0)
-    values, _ = AugmentedSource(plain, 0, [True]).read(slice(0, ROWS))
+    values, _ = AugmentedSource(source(0.0), 0, [True]).read(slice(0, ROWS))
     shares = [(np.diff(values[first : first + BLOCK_ROWS], axis=0) == 0).mean() for first in range(0, ROWS, BLOCK_ROWS)]
     assert {round(6 * share) for share in shares} >= {0, 3, 4}  # each reading is there once, twice, three times
 
@@ -86,5 +84,4 @@ def test_the_latest_reading_before_a_page_is_that_of_its_own_rows(page: int) -> 
 def test_the_smoothed_reading_is_the_mean_of_the_valid_ones_of_three_rows() -> None:
     values = np.array([[1.0], [0.0], [5.0], [6.0]], np.float32)[..., None]
     valid = np.array([[True], [False], [True], [True]])[..., None]
-    found = smooth_rows(values, valid)
-    np.testing.assert_allclose(found[[0, 2, 3], 0, 0], [1.0, 5.5, 5.5])
+    np.testing.assert_allclose(smooth_rows(values, valid)[[0, 2, 3], 0, 0], [1.0, 5.5, 5.5])

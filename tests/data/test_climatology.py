@@ -251,8 +251,7 @@ def test_nothing_is_left_of_the_file_that_other_modes_need(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    data = opened(file, "sharded")
-    assert len([*data.loader("train", 32).epoch(0)]) > 1
+    assert len([*opened(file, "sharded").loader("train", 32).epoch(0)]) > 1
     assert not [*tmp_path.iterdir()]
 
 

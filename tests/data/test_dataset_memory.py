@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.data import loading
 from socialx.data.series import OLD, Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays
 from socialx.dataset import Dataset, open_dataset
+from socialx.dataset import loaders as loading
 from socialx.files.store.store import Store
 from socialx.settings.schema import DataSettings, LoaderSettings
 from tests.commands import SMALL, refused, small_file, socialx, works
@@ -30,8 +30,7 @@ def test_a_reading_needs_few_bytes(tmp_path: Path) -> None:
     rows, sensors = 3000, 1000
     np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(20, 70, (rows, sensors)).astype(np.float32))
     convert = ["convert", "npy", tmp_path / "x.npy", "--without-positions", "--units", "mph"]
-    options = ["--first-time", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5"]
-    works(*convert, *options)
+    works(*convert, "--first-time", "2012-01-01 00:00", "--freq", "5min", "--output-h5", tmp_path / "x.h5")
     opened(tmp_path / "x.h5")  # what is imported or kept for ever counts only once
     tracemalloc.start()
     try:

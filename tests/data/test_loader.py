@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from socialx.core.batch import TrainingBatch
-from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.dataset.loaders import DeviceLoader, WindowOrder
 from tests.networks import CPU, MONDAY, loader, series, speeds
 
 

@@ -20,10 +20,10 @@ from safetensors.torch import load as load_tensors
 
 from socialx.core.batch import TrainingBatch
 from socialx.core.errors import SocialxError
-from socialx.data import loading
-from socialx.data.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
+from socialx.dataset import loaders as loading
+from socialx.dataset.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.files.store import store
 from socialx.settings.schema import LoaderSettings
 from tests.commands import refuses, small_file, works
@@ -323,7 +323,6 @@ def test_nothing_holds_a_large_file_as_a_whole(tmp_path: Path, monkeypatch: pyte
             ("predict", run, "--json"),
             ("predict", run, "--json", "--start", "2012-05-04 00:00", "--end", "2012-05-08 00:00"),
         ):
-            done = works(*words)
-            found.append(done.stdout)
+            found.append(works(*words).stdout)
         expected = expected or found[1:]  # of the whole file
         assert found[1:] == expected

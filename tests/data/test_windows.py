@@ -12,7 +12,7 @@ from socialx.data.calendar import WALL, slots_per_day
 from socialx.data.scaler import measure
 from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import Arrays
-from socialx.data.windows import SPLITS, split_windows
+from socialx.dataset.windows import SPLITS, split_windows
 from socialx.settings.schema import DataSettings
 from tests.data_files import refusal
 from tests.networks import MONDAY, speeds

@@ -50,8 +50,7 @@ def copy_with_the_change(page: Path, copy: Path) -> None:
     text = page.read_text()
     shutil.copy(ROOT / "examples/extend/loops.csv", copy)
     (change,) = re.findall(r"`git apply (\S+)`", text)
-    command = ["git", "apply", "-C1", change]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+    done = subprocess.run(["git", "apply", "-C1", change], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, f"{page.name}: its diff does not fit the code any more: {done.stderr}"
 
 

@@ -76,8 +76,7 @@ def json_in_json() -> None:
     stations = [
         {"id": vdid, "readings": rows[["time", "speed"]].to_dict("records")} for vdid, rows in LONG.groupby("id")
     ]
-    text = json.dumps({"stations": stations}, default=str).replace("NaN", "null")
-    Path("feed.json").write_text(text)
+    Path("feed.json").write_text(json.dumps({"stations": stations}, default=str).replace("NaN", "null"))
 
 
 def lists_in_cells() -> None:

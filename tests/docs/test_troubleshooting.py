@@ -65,8 +65,7 @@ def converting() -> list[str]:
 
 def pattern(quoted: str) -> str:
     """``...`` is any text of a line; a table's spaces do not count."""
-    parts = [r"\s+".join(map(re.escape, part.split())) for part in quoted.split("...")]
-    return r"[^\n]*".join(parts)
+    return r"[^\n]*".join([r"\s+".join(map(re.escape, part.split())) for part in quoted.split("...")])
 
 
 @pytest.mark.timeout(300)

@@ -138,8 +138,7 @@ def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Pat
             del file[name]
             file.create_dataset(name, data=values, chunks=True, compression="gzip")
     append(path, FRAME[30:])
-    grown = content(path)
-    assert grown == content(file_of(FRAME, tmp_path))
+    assert content(path) == content(file_of(FRAME, tmp_path))
 
 
 def test_a_sensor_that_is_not_in_the_table_gets_missing_readings(path: Path) -> None:
@@ -282,8 +281,7 @@ def test_what_does_not_fit_is_refused_and_the_file_stays(tmp_path: Path, path: P
 
 def test_a_long_name_stays_short(path: Path) -> None:
     frame = FRAME[30:].rename(columns={"14": "x" * 250})
-    line = refusal(lambda: append(path, frame), "1 of the 4 sensors", "leave them out")
-    assert len(line) < 700
+    assert len(refusal(lambda: append(path, frame), "1 of the 4 sensors", "leave them out")) < 700
 
 
 def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path, path: Path) -> None:
@@ -293,8 +291,7 @@ def test_two_spellings_of_a_sensor_are_refused(tmp_path: Path, path: Path) -> No
 
 def test_zones_that_contradict_are_refused(tmp_path: Path, path: Path) -> None:
     unsaid = file_of(FRAME[:30], tmp_path, "unsaid", timezone=None)
-    words = ("zone", "wall times")
-    refusal(lambda: append(unsaid, FRAME[30:].tz_localize("UTC")), *words, task="append")
+    refusal(lambda: append(unsaid, FRAME[30:].tz_localize("UTC")), "zone", "wall times", task="append")
     refusal(lambda: append(path, FRAME[30:], timezone="Europe/Paris"), "Europe/Berlin", task="append")
     with pytest.raises(SettingsError):
         append(path, FRAME[30:], timezone="Europe/Paris")

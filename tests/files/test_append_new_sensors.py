@@ -53,8 +53,7 @@ def numbers(found: dict[str, Any]) -> dict[str, Any]:
 def test_the_file_is_that_of_one_conversion(
     order: list[str], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = grown()[30:]
-    done = append(path, later[order], meta_csv=tmp_path / "new_places.csv")
+    done = append(path, grown()[30:][order], meta_csv=tmp_path / "new_places.csv")
     assert (set(done.new), done.rows, done.sensors, done.absent) == (set(MORE), 30, 6, ())
     ids = [*IDS, *done.new]
     assert list(open_store(path).sensors.ids) == ids
@@ -179,8 +178,7 @@ def test_an_id_that_differs_from_one_beside_it_by_case_alone_is_a_new_sensor(pat
     places = pd.DataFrame({"id": ["A", "a"], "lat": [48.5, 48.6], "lon": [11.5, 11.6]})
     places.to_csv(tmp_path / "new_places.csv", index=False)
     assert append(path, later, meta_csv=tmp_path / "new_places.csv").new == ("A",)
-    both = FRAME[30:].assign(A=1.5, a=2.5)
-    assert append(path, both, meta_csv=tmp_path / "new_places.csv").new == ("a",)
+    assert append(path, FRAME[30:].assign(A=1.5, a=2.5), meta_csv=tmp_path / "new_places.csv").new == ("a",)
 
 
 def test_a_wrong_name_of_locations_is_told_where_no_sensor_is_new(tmp_path: Path, path: Path) -> None:

@@ -176,8 +176,7 @@ def test_sensors_may_stay_without_a_position_where_that_is_asked_for(tmp_path: P
 def test_the_locations_file_makes_rounded_positions_exact(tmp_path: Path) -> None:
     path = OLDER["P0"](tmp_path / "old.h5")
     completed(path)
-    plan = completed(path, meta(tmp_path / "meta.csv"))
-    assert plan.actions[0].startswith("vd_info: 4 positions")
+    assert completed(path, meta(tmp_path / "meta.csv")).actions[0].startswith("vd_info: 4 positions")
     assert positions(path).tolist() == TRUTH.tolist()
 
 
@@ -217,8 +216,7 @@ def test_epochs_of_another_zone_are_corrected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["P0", "P2", "M0", "M1", "M3"])
 def test_slices_are_of_their_parents_kind(tmp_path: Path, name: str) -> None:
-    path = cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25))
-    plan = completed(path, meta(tmp_path / "meta.csv"))
+    plan = completed(cut(OLDER[name], tmp_path / "slice.h5", slice(5, 25)), meta(tmp_path / "meta.csv"))
     assert (plan.variant.name, plan.rows) == (name, 20)
 
 
@@ -528,8 +526,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     assert "4 of 4 sensors" in done.stderr
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0
-    again = socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv")
-    assert again.stdout.count("missing, unchanged") == 5
+    assert socialx("backfill", folder, "--meta-csv", tmp_path / "meta.csv").stdout.count("missing, unchanged") == 5
     assert socialx("backfill", tmp_path / "gone.h5").exit_code == 1
     (tmp_path / "empty").mkdir()
     assert socialx("backfill", tmp_path / "empty").codes == ("backfill.nothing",)

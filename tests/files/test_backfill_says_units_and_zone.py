@@ -37,8 +37,7 @@ def test_unit_and_zone_are_added_and_the_rest_stays(tmp_path: Path) -> None:
     after = open_store(path)
     assert (after.unit, after.timezone) == ("km/h", "Europe/Berlin")
     assert after.checksum == before.checksum
-    again = works("backfill", path, "--units", "km/h", "--timezone", "Europe/Berlin").stdout
-    assert "unchanged" in again
+    assert "unchanged" in works("backfill", path, "--units", "km/h", "--timezone", "Europe/Berlin").stdout
 
 
 @pytest.mark.parametrize(

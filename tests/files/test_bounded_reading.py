@@ -141,16 +141,14 @@ def test_sizes_that_a_file_cannot_hold_are_refused(tmp_path: Path, sizes: tuple[
     path = declare(tmp_path / "huge.h5", *sizes)
     assert path.stat().st_size < 1_100_000
     for action in (open_store, lambda path: recognise_kind(ConvertOptions(path)), backfill):
-        said = refusal(lambda action=action: action(path), "/data/features", "float32 (")
-        assert said.code == "hdf5.declares-more"
+        assert refusal(lambda action=action: action(path), "/data/features", "float32 (").code == "hdf5.declares-more"
     assert socialx("inspect", path).exit_code == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_file_of_very_many_features_is_inspected_quickly(tmp_path: Path) -> None:
-    path = declare(tmp_path / "wide.h5", 3, 400_000, (3, 3, 400_000))
-    done = socialx("inspect", path)
+    done = socialx("inspect", declare(tmp_path / "wide.h5", 3, 400_000, (3, 3, 400_000)))
     assert done.exit_code == 0
     assert "f29 unknown, f30 unknown, ..." in " ".join(done.stdout.split())
 

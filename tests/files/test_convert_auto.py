@@ -70,8 +70,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     (tmp_path / "my dir é").mkdir()
     data = build(tmp_path / "my dir é")
     arguments = [data, *options, "--meta-csv", write_locations(tmp_path / "meta.csv"), "--output-h5"]
-    done = works("convert", "auto", *arguments, tmp_path / "out.h5", "--validate")
-    assert f"({name})" in done.stderr
+    assert f"({name})" in works("convert", "auto", *arguments, tmp_path / "out.h5", "--validate").stderr
     store = open_store(tmp_path / "out.h5")
     assert store.timestamps.astype(str).tolist() == TIMES
     wanted = VALUES.astype(np.float32)  # a lane without a reading is none
@@ -119,8 +118,7 @@ def test_a_named_data_set_is_the_one_in_the_file(tmp_path: Path) -> None:
     def source(ids: tuple[str, ...]) -> ConvertOptions:
         return ConvertOptions(write_csv(tmp_path / "d.csv", TIMES[:9], speeds(9), ids), without_positions=True)
 
-    said = refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "convert pems-bay")
-    assert said.code == "convert.other-set"
+    assert refusal(lambda: read("metr-la", source(BAY_IDS)), "400001", "convert pems-bay").code == "convert.other-set"
     refusal(lambda: read("metr-la", source(("7", "8", "9"))), "(7, 8, 9)", "--channel")
     notes = shown(read("metr-la", source((*IDS[:2], "999999"))).notes)
     assert any("999999" in note for note in notes)
@@ -293,8 +291,7 @@ def test_the_daylight_hour_and_a_gap_are_kept(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "data.csv", times[:30] + times[33:], speeds(37))
     meta = write_locations(tmp_path / "meta.csv")
     works("convert", "la", data, "--meta-csv", meta, "--output-h5", tmp_path / "out.h5")
-    store = open_store(tmp_path / "out.h5")
-    assert store.timestamps.astype(str).tolist() == times[:30] + times[33:]
+    assert open_store(tmp_path / "out.h5").timestamps.astype(str).tolist() == times[:30] + times[33:]
 
 
 # ---- the machine's clock

@@ -231,10 +231,8 @@ def test_several_numbers_stand_for_no_reading(tmp_path: Path) -> None:
     coded = FRAME.fillna(-1.0)
     coded.iloc[3, 1], coded.iloc[4, 2] = 255, 0
     coded.to_csv(tmp_path / "a.csv")
-    found = stored(convert(tmp_path / "a.csv", missing="-1,255,0"))
-    same(found, coded.where(~coded.isin([-1, 255, 0])))
-    zero = stored(convert(tmp_path / "a.csv", missing="-1,255"))
-    assert zero.iloc[4, 2] == 0
+    same(stored(convert(tmp_path / "a.csv", missing="-1,255,0")), coded.where(~coded.isin([-1, 255, 0])))
+    assert stored(convert(tmp_path / "a.csv", missing="-1,255")).iloc[4, 2] == 0
 
 
 @pytest.mark.parametrize("unit", ["mph", "km/h", "m/s"])
@@ -285,8 +283,7 @@ def test_wall_times_that_only_increase_stay(tmp_path: Path) -> None:
     frame = network(len(moments)).set_axis(moments.tz_localize(None)).rename_axis("time")
     frame.to_csv(tmp_path / "a.csv")
     store = convert(tmp_path / "a.csv", timezone="Europe/Paris", freq="5min")
-    found = stored(store)
-    same(found.loc[frame.index], frame)
+    same(stored(store).loc[frame.index], frame)
     assert store.timezone == "Europe/Paris"
 
 

@@ -81,8 +81,7 @@ def test_auto_says_what_it_is_and_the_command_to_run(roads: Path) -> None:
 def test_later_rows_are_appended(roads: Path) -> None:
     first = f"{QUERY[: QUERY.index(' ORDER')]} WHERE time < '2024-01-31 00:20'"
     api.convert("csv", "sqlite:///roads.db", "out.h5", meta_csv="at.csv", query=first)
-    done = works("append", "out.h5", "sqlite:///roads.db", "--query", QUERY)
-    assert "2 rows added" in done.stdout
+    assert "2 rows added" in works("append", "out.h5", "sqlite:///roads.db", "--query", QUERY).stdout
     assert open_store(roads / "out.h5").values.tolist() == VALUES.astype(np.float32).tolist()
 
 
@@ -139,8 +138,7 @@ def test_cells_of_several_types_are_texts(roads: Path) -> None:
     ],
 )
 def test_a_url_that_cannot_be_read(roads: Path, url: str, words: str) -> None:
-    line = refusal(lambda: api.convert("auto", url, query=QUERY), words)
-    assert WORD not in line
+    assert WORD not in refusal(lambda: api.convert("auto", url, query=QUERY), words)
     assert files_of(roads) == ["at.csv", "roads.db"]
 
 
@@ -162,8 +160,7 @@ def test_no_command_tells_the_password_of_a_url(roads: Path, command: str) -> No
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     url = f"postgresql://me:{WORD}@host/db?sslpassword={WORD}&connect_timeout=3"
-    line = refusal(lambda: query_table(url, QUERY), "'socialx[database]'")
-    assert line.startswith("postgresql://host/db: ")
+    assert refusal(lambda: query_table(url, QUERY), "'socialx[database]'").startswith("postgresql://host/db: ")
 
 
 # ---- a server of PostgreSQL
@@ -242,16 +239,14 @@ def test_times_of_postgres(server: str, roads: Path, columns: str, first: str) -
 
 def test_what_postgres_refuses(server: str, roads: Path) -> None:
     assert "--query" in refusal(lambda: api.convert("auto", server))
-    wrong = {
+    for query, words in {
         "WITH a AS (DELETE FROM readings RETURNING *) SELECT * FROM a": "",
         "SELECT tim FROM readings": 'column "tim" does not exist',
         "SELECT setval('none', 1)": "",
         "SELECT time, sensor, 'x'::bytea AS raw FROM readings": "no column holds numbers",
         f"{QUERY.replace('ORDER', 'WHERE false ORDER')}": "the query gives no rows",
-    }
-    for query, words in wrong.items():
+    }.items():
         assert WORD not in refusal(lambda query=query: api.convert("csv", server, "out.h5", query=query), words)
     assert query_table(server, QUERY)[1].num_rows == len(ROWS)
     other = server.replace("%21", "")
-    line = refusal(lambda: query_table(other, QUERY), "password authentication failed")
-    assert WORD[:-1] not in line
+    assert WORD[:-1] not in refusal(lambda: query_table(other, QUERY), "password authentication failed")

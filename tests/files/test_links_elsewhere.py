@@ -42,8 +42,7 @@ def test_backfill_writes_no_file_behind_an_external_link(tmp_path: Path, name: s
         assert done.codes == ("hdf5.linked",)
         assert line.startswith(f"error: {older}: {name} ")
         assert "victim.h5" in line
-    said = refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} ", "victim")
-    assert said.code == "hdf5.linked"
+    assert refusal(lambda: recognise_kind(ConvertOptions(older)), f"{name} ", "victim").code == "hdf5.linked"
     assert sorted(tmp_path.iterdir()) == sorted((victim, older, locations))
 
 

@@ -117,5 +117,4 @@ def test_a_sign_before_three_digits_is_asked(tmp_path: Path, decimal: str, wante
     path = saved(tmp_path / "a.csv", pd.DataFrame({"S1": "1.025", "S2": "1.050"}, times), sep=";")
     with pytest.raises(SettingsError, match="decimal"):
         frames.converted(path, "flow", quantity="flow")
-    found = frames.converted(path, "flow", quantity="flow", decimal=decimal)
-    assert found["S1"].iloc[0] == np.float32(wanted)
+    assert frames.converted(path, "flow", quantity="flow", decimal=decimal)["S1"].iloc[0] == np.float32(wanted)

@@ -35,8 +35,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 def test_roads_whose_rows_are_longer_than_line_1(tmp_path: Path, extra: int) -> None:
     path = tmp_path / "roads.csv"
     path.write_text("from,to,cost\n" + "".join(f"{a},{b},900{',7' * extra}\n" for a in IDS[:2] for b in IDS[:1]))
-    found = f"line 2 has {3 + extra} cells"
-    refusal(lambda: read_distances(path, IDS), found, task="train")
+    refusal(lambda: read_distances(path, IDS), f"line 2 has {3 + extra} cells", task="train")
     path.write_text("\n".join(["  ", "0,800,1500", "800,0,700", "1500,700,0"]) + "\n")
     refusal(lambda: read_distances(path, IDS), task="train")
 

@@ -35,8 +35,7 @@ def proposed(tmp_path: Path) -> Propose:
     ) -> tuple[Proposal, Path]:
         path = tmp_path / "table.csv"
         path.write_text(text, encoding)
-        request = ConvertOptions.from_call("convert", path, given)
-        return propose(take_sample(path), request, ids), path
+        return propose(take_sample(path), ConvertOptions.from_call("convert", path, given), ids), path
 
     return propose_text
 
@@ -100,8 +99,7 @@ def test_a_column_of_ids_names_the_sensors(proposed: Propose) -> None:
 
 
 def test_ids_in_another_spelling(proposed: Propose) -> None:
-    found = grid(*proposed(wide(names=("0401", "402")), (401, "402.0")))
-    assert found.ids == ("0401", "402")
+    assert grid(*proposed(wide(names=("0401", "402")), (401, "402.0"))).ids == ("0401", "402")
 
 
 def test_the_user_names_sensors_and_reading(proposed: Propose) -> None:
@@ -230,8 +228,7 @@ def test_hours_in_names_are_asked(proposed: Propose, first: int, stem: str) -> N
     text = f"date,place,{names}\n" + "\n".join(rows)
     said = command(proposed(text, IDS, quantity="flow")[0])
     assert said["channel"] == f"{stem}{{time}}"
-    found = grid(*proposed(text, IDS, **said))
-    assert found.values[:, 1, 0].tolist() == [*range(24)] * 2
+    assert grid(*proposed(text, IDS, **said)).values[:, 1, 0].tolist() == [*range(24)] * 2
 
 
 def test_lanes_in_names_are_asked(proposed: Propose) -> None:
@@ -299,8 +296,7 @@ def test_thousands_or_decimals_are_asked(proposed: Propose) -> None:
     text = wide(COUNTS + 1000).replace(",1", ";1.").replace(",", ";")
     proposal, _ = proposed(text, IDS, quantity="flow")
     assert "--decimal" in " ".join(message.advice() for message in proposal.questions)
-    found = grid(*proposed(text, IDS, quantity="flow", decimal=","))
-    assert np.allclose(found.values[..., 0], COUNTS + 1000)
+    assert np.allclose(grid(*proposed(text, IDS, quantity="flow", decimal=",")).values[..., 0], COUNTS + 1000)
 
 
 def test_a_total_beside_sensors_is_asked(proposed: Propose) -> None:

@@ -44,8 +44,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
 
     def sync(handle: int) -> None:
         FSYNC(handle)
-        path = Path(f"/proc/self/fd/{handle}").readlink()
-        synced.append((path, [each.name for each in tmp_path.iterdir()]))
+        synced.append((Path(f"/proc/self/fd/{handle}").readlink(), [each.name for each in tmp_path.iterdir()]))
 
     monkeypatch.setattr(os, "fsync", sync)
     write(tmp_path / "new", "text")

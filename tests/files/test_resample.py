@@ -142,8 +142,7 @@ def test_impossible_numbers_are_in_no_mean() -> None:
     values = np.full((len(seconds), 1), 60, np.float32)
     values[::10], values[5::10] = -1, 500
     [*parts] = average_blocks(cut(seconds, values[..., None], []), 300, {"avg_speed": "mph"}, (), WHERE)
-    found = np.concatenate([part.values[..., 0] for part in parts])
-    assert (found == 60).all()
+    assert (np.concatenate([part.values[..., 0] for part in parts]) == 60).all()
 
 
 @pytest.mark.parametrize(
@@ -168,8 +167,7 @@ def test_a_unit_says_to_which_time_it_refers(unit: str, seconds: float | None) -
 def table(path: Path, minutes: float, rows: int = 600, order: str = "time") -> tuple[Path, pd.DataFrame]:
     """A row for each time and sensor, and the same as pandas has it in steps of five minutes."""
     times = pd.date_range("2024-01-30 06:02", periods=rows, freq=f"{60 * minutes:.0f}s", name="time")
-    values = np.random.default_rng(0).uniform(20, 90, (rows, 2)).round(1)
-    frame = pd.DataFrame(values, times, ["A", "B"])
+    frame = pd.DataFrame(np.random.default_rng(0).uniform(20, 90, (rows, 2)).round(1), times, ["A", "B"])
     cells = frame.reset_index().melt("time", var_name="sensor", value_name="speed").sort_values(order, kind="stable")
     cells.to_csv(path, index=False)
     steps = frame.resample("5min")
@@ -184,8 +182,7 @@ def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -
 
 def test_rounding_that_puts_rows_together_names_the_step(tmp_path: Path) -> None:
     path, _ = table(tmp_path / "a.csv", 4.5)
-    line = refusal(lambda: converted(path, round_times=True), "rows")
-    assert "--resample 10min" in line
+    assert "--resample 10min" in refusal(lambda: converted(path, round_times=True), "rows")
     found = converted(path, resample="10min")
     cells = pd.read_csv(path, parse_dates=["time"]).pivot(index="time", columns="sensor", values="speed")
     np.testing.assert_allclose(found.to_numpy(), cells.resample("10min").mean().to_numpy(), rtol=1e-6)

@@ -58,8 +58,7 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     path = city(tmp_path, parts)
     right(path, parts)
     with h5py.File(path) as file:
-        names = file["metadata/feature_names"].asstr()[:].tolist()
-        assert names == [*NAMES, "latitude", "longitude"]
+        assert file["metadata/feature_names"].asstr()[:].tolist() == [*NAMES, "latitude", "longitude"]
         assert file["data/features"].dtype == np.float32
         assert np.isnan(file["metadata"].attrs["missing_value"])
     units = {name: open_store(path, name).unit for name in NAMES}

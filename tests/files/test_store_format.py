@@ -128,15 +128,13 @@ def test_the_values_and_the_layout_on_disk(tmp_path: Path) -> None:
         assert file["metadata/timestamps"][:].astype(str).tolist() == timestamps(700)
         assert file["metadata/timestamps_epoch"][0] == 1330560000
         assert file["metadata/vd_info"][BAY_IDS[0]].attrs["position_lat"].dtype == np.float64
-    superblock = (tmp_path / "bay.h5").read_bytes()[8]
-    assert superblock == 3
+    assert (tmp_path / "bay.h5").read_bytes()[8] == 3
 
 
 @pytest.mark.parametrize("sizes", [[900], [1, 899], [287, 2, 611], [300, 300, 300], [7] * 128 + [4]])
 def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) -> None:
     times, values, edges = timestamps(900), speeds(900), np.cumsum([0, *sizes])
-    blocks = [block(times[a:b], values[a:b]) for a, b in pairwise(edges)]
-    summary = create(tmp_path / "out.h5", made_up(blocks))
+    summary = create(tmp_path / "out.h5", made_up([block(times[a:b], values[a:b]) for a, b in pairwise(edges)]))
     loaded = open_store(tmp_path / "out.h5")
     assert summary.rows == 900
     assert loaded.values.tobytes() == values.astype(np.float32).tobytes()
@@ -148,8 +146,7 @@ def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) 
 def test_the_frequency_is_the_most_common_step(tmp_path: Path, step: int, name: bytes) -> None:
     times = np.datetime64("2012-03-01T00:00:00") + np.array([0, 1, 2, 5, 6]) * np.timedelta64(step, "s")
     texts = [str(time).replace("T", " ") for time in times]
-    summary = create(tmp_path / "out.h5", made_up([block(texts, speeds(5))]))
-    assert summary.gaps == 1
+    assert create(tmp_path / "out.h5", made_up([block(texts, speeds(5))])).gaps == 1
     with h5py.File(tmp_path / "out.h5") as file:
         assert file["metadata/frequency"][()] == name
 

@@ -126,8 +126,7 @@ def test_rows_of_other_files_that_differ_are_refused_and_equal_ones_count_once(t
     one, two = (written(tmp_path, f"{TABLE}", name) for name in ("a.csv", "b.csv"))
     assert "repeat" in str(read([one, two], WIDE).notes[0])
     two.write_text(TABLE.replace("1,2", "1,3"))
-    said = refused([one, two], WIDE, "B ", "2024-03-04 00:00:00", "(2 and 3)")
-    assert said.code == "table.two-rows"
+    assert refused([one, two], WIDE, "B ", "2024-03-04 00:00:00", "(2 and 3)").code == "table.two-rows"
     two.write_text(TABLE.replace("1,2", "1,"))
     refused([one, two], WIDE, "2 and none")
 
@@ -205,15 +204,13 @@ def test_what_does_not_fit_in_memory_is_refused_before_it_is_read(
     ],
 )
 def test_a_damaged_file_is_named(name: str, content: str | bytes, words: list[str], tmp_path: Path) -> None:
-    encoding = "utf-8" if "encoding" in words else ""
-    spec = TableSpec({"flow": "(?P<sensor>.+)"}, ("time",), encoding=encoding)
+    spec = TableSpec({"flow": "(?P<sensor>.+)"}, ("time",), encoding="utf-8" if "encoding" in words else "")
     refused(written(tmp_path, content, name), spec, name, *words)
 
 
 def test_a_sample_shows_how_a_text_is_written(tmp_path: Path) -> None:
     rows = "".join(f"2024-03-04 00:{minute:02};{minute},5;ü\n" for minute in range(60))
-    path = written(tmp_path, f"time;A;B\n{rows}Summe;5,0;\n".encode("cp1252"))
-    seen = take_sample(path)
+    seen = take_sample(written(tmp_path, f"time;A;B\n{rows}Summe;5,0;\n".encode("cp1252")))
     assert (seen.kind, seen.names) == ("text", ("time", "A", "B"))
     assert seen.rows[1] == ("2024-03-04 00:01", "1,5", "ü")
     assert seen.tail[-1] == ("Summe", "5,0", "")

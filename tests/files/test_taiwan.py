@@ -143,8 +143,7 @@ SHAPES: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_gives_the_same_file(tmp_path: Path, shape: str) -> None:
-    data = SHAPES[shape](tmp_path)
-    works("convert", "auto", data, "--output-h5", tmp_path / "out.h5")
+    works("convert", "auto", SHAPES[shape](tmp_path), "--output-h5", tmp_path / "out.h5")
     (tmp_path / "plain").mkdir()
     works("convert", "auto", tree(tmp_path / "plain"), "--output-h5", tmp_path / "tree.h5")
     found, want = open_store(tmp_path / "out.h5"), open_store(tmp_path / "tree.h5")
@@ -197,8 +196,7 @@ def test_a_stale_detector_is_read_once(tmp_path: Path) -> None:
     done = works("convert", "auto", write(tmp_path / "in", snapshots), "--output-h5", tmp_path / "out.h5")
     assert np.isnan(open_store(tmp_path / "out.h5").values[:, 1]).tolist() == [False, True, True]
     assert "2 readings repeat" in done.stderr
-    other = two(TIMES[0], 99.0)[1]
-    write(tmp_path / "other", [snapshots[0], [snapshots[1][0], other]])
+    write(tmp_path / "other", [snapshots[0], [snapshots[1][0], two(TIMES[0], 99.0)[1]]])
     refusal(lambda: convert(tmp_path / "other"), IDS[1], "2024-01-31 00:00:00")
 
 

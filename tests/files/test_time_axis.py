@@ -23,8 +23,7 @@ from tests.data_files import block, made_up
 
 def written(path: Path, times: pd.DatetimeIndex, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
     values = np.random.default_rng(0).uniform(20, 90, (len(times), 2)).round(1)
-    frame = pd.DataFrame(values, index=times.strftime(form), columns=["a", "b"])
-    frame.to_csv(path, index_label="time")
+    pd.DataFrame(values, index=times.strftime(form), columns=["a", "b"]).to_csv(path, index_label="time")
     return path
 
 
@@ -47,8 +46,7 @@ def test_a_gap_of_an_older_file_is_told(tmp_path: Path) -> None:
     moments = [str(time) for time in local.delete(slice(50, 53))]
     for zone, found in (("Europe/Berlin", [3]), (None, [3, 12]), ("America/Phoenix", [3, 12])):
         path = tmp_path / f"{zone}.h5".replace("/", "_")
-        readings = made_up([block(moments, np.full((len(moments), 3), 60.0))])
-        write(path, replace(readings, timezone=zone))
+        write(path, replace(made_up([block(moments, np.full((len(moments), 3), 60.0))]), timezone=zone))
         report = inspect(path)
         assert [gap["missing_rows"] for gap in report.gap_list] == found
         assert (report.gaps, report.irregular_steps) == (len(found), 0)

@@ -193,9 +193,8 @@ def of_npy(content: bytes, dice: random.Random, _: Path) -> Changed:
         **{"turned": array.T, "a dimension more": array[None], "flat": array.ravel(), "no rows": array[:0]},
         **{"rows turned round": array[::-1], "one sensor": array[:, :1]},
     }
-    shape = str(array.shape).encode()
     written = {
-        "another shape in the header": content.replace(shape, b"(99999999999, 3)", 1),
+        "another shape in the header": content.replace(str(array.shape).encode(), b"(99999999999, 3)", 1),
         "another type in the header": content.replace(b"<f8", dice.choice((b"|O8", b"<f4", b"<x8")), 1),
         "code in the header": content.replace(b"'<f8'", b"exit()", 1),
         "version 9": content[:6] + b"\x09" + content[7:],

@@ -60,8 +60,7 @@ def run(case: Case, corpus: Corpus, folder: Path) -> Result:
     case.lay_out(folder)
     before = snapshot(folder)
     outcome = child.command(case.command.words, folder)
-    after = snapshot(folder)
-    wrong = faults(case, outcome, before, after)
+    wrong = faults(case, outcome, before, snapshot(folder))
     if outcome.code == 0 and case.command.oracle:
         wrong += _compared(case, corpus, folder, outcome)
     return Result(case, outcome, tuple(wrong))

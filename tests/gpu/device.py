@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from socialx.core.precision import Precision
-from socialx.data.loaders import DeviceLoader, WindowOrder
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
-from socialx.data.windows import split_windows
+from socialx.dataset.loaders import DeviceLoader, WindowOrder
+from socialx.dataset.windows import split_windows
 from socialx.settings.schema import DataSettings
 from socialx.training.learner import Learner
 from socialx.training.process_group import SINGLE

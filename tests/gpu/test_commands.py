@@ -71,5 +71,4 @@ def test_a_profile_and_the_doctor(data: Path, tmp_path: Path) -> None:
 def test_the_model_of_every_measured_row_is_built(row: Row, data: Path) -> None:
     changes = row.settings | {"data.path": data, "trainer.device": "cuda", "pooling.neighbours": 3}
     experiment = build(ConfigLayers(preset=row.preset).over(changes).load().settings)
-    made = make_learner(experiment, 9)
-    assert made.records == (row.settings.get("trainer.cuda_graph") != "off")
+    assert make_learner(experiment, 9).records == (row.settings.get("trainer.cuda_graph") != "off")

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from socialx.core.precision import Precision
 from socialx.data.calendar import WALL
-from socialx.data.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.dataset.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.scoring.references import HistoricalAverage, NaiveLast
 from socialx.settings.schema import LoaderSettings
 from socialx.training.loop import epoch_examples, run_steps

@@ -403,8 +403,7 @@ def test_a_check_fails_when_it_should_and_alone(clean: Report, name: str) -> Non
 def test_what_no_check_minds(clean: Report) -> None:
     fine = {"longest_outage_steps": 288, "declared_rows": None, "wrong_epochs": None, "nonexistent_rows": 12}
     assert failed_checks(altered(clean, **fine), ["all"]) == []
-    unknown = altered(clean, timezone="Mars/Base", nonexistent_rows=None)
-    (line,) = failed_checks(unknown, ["all"])
+    (line,) = failed_checks(altered(clean, timezone="Mars/Base", nonexistent_rows=None), ["all"])
     assert "'Mars/Base'" in line
 
 

@@ -141,8 +141,7 @@ def test_a_gap_is_grey(tmp_path: Path) -> None:
 
 
 def test_sensors_are_in_order_of_their_mean() -> None:
-    cells = np.array([[5.0, np.nan, 1.0, 3.0], [np.nan, np.nan, 3.0, 3.5]])
-    rows, group = file_tables._sorted_rows(cells)
+    rows, group = file_tables._sorted_rows(np.array([[5.0, np.nan, 1.0, 3.0], [np.nan, np.nan, 3.0, 3.5]]))
     assert group == 1
     np.testing.assert_array_equal(rows, [[np.nan, 1, 3, 5], [np.nan, 3, 3.5, np.nan]])
 

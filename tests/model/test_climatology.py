@@ -25,10 +25,9 @@ def with_climatology(
         0, 1, (*b.time_of_day.shape, known.sensors, len(known.targets))
     )
     climatology[0, :, 1] = np.nan
-    confidence = rng.random(climatology.shape).astype(np.float32)
     b = b._replace(
         climatology=torch.from_numpy(climatology.astype(np.float32)),
-        climatology_confidence=torch.from_numpy(confidence),
+        climatology_confidence=torch.from_numpy(rng.random(climatology.shape).astype(np.float32)),
     )
     return replace(known, read=read), b
 

@@ -153,8 +153,7 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
-    xy = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
-    road = geo.nearest_neighbours(xy, None, within_km=1.1)
+    road = geo.nearest_neighbours(np.stack([np.arange(9.0), np.zeros(9)], axis=1), None, within_km=1.1)
     model = shaken(forecaster(network(9, near=road), layers, blocks=3))
     b = batch(sensors=9)
     b = everything_valid(b)

@@ -8,8 +8,8 @@ import torch
 
 from socialx.core.precision import Precision
 from socialx.data import geo
-from socialx.data.loaders import DeviceLoader, WindowOrder
-from socialx.data.windows import split_windows
+from socialx.dataset.loaders import DeviceLoader, WindowOrder
+from socialx.dataset.windows import split_windows
 from socialx.model.forecaster import Forecaster
 from socialx.scoring.references import NaiveLast
 from socialx.settings.schema import DataSettings, PoolingSettings
@@ -23,8 +23,7 @@ FP32 = Precision("32-true", CPU)
 def road(rows: int = 1500) -> np.ndarray:
     """Speeds [T,N] along one road: what sensor i shows reaches sensor i + 1 after DELAY steps."""
     rng = np.random.default_rng(0)
-    length = rows + DELAY * SENSORS
-    jams = np.convolve(rng.normal(size=length), np.ones(12) / 12, mode="same")
+    jams = np.convolve(rng.normal(size=rows + DELAY * SENSORS), np.ones(12) / 12, mode="same")
     source = 55 + 30 * jams
     return np.stack([source[DELAY * (SENSORS - i) :][:rows] for i in range(SENSORS)], axis=1).astype(np.float32)
 

@@ -25,8 +25,7 @@ def computed() -> dict[str, object]:
     data = ROOT / "socialx/trained/metr-la/last_two_days.h5"
     model = {"width": 128, "blocks": 4, "slstm_at": (1, 3), "backend": "fused", "dropout": 0.0, "patch": 1}
     pooling = {"neighbours": 32, "adaptive_adjacency_rank": 0}
-    settings = socialx.load_settings(env={}, data={"path": data}, model=model, pooling=pooling)
-    experiment = build(settings)
+    experiment = build(socialx.load_settings(env={}, data={"path": data}, model=model, pooling=pooling))
     model = experiment.model.double().eval()
     batch, target = next(iter(experiment.data.loader("test", 2).epoch(0)))
     batch = Batch(*(part.double() if part.is_floating_point() else part for part in batch))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from socialx.core.batch import Batch
-from socialx.data.loaders import WindowOrder, WorkerLoader
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.dataset.loaders import WindowOrder, WorkerLoader
 from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
 from socialx.profiling.measure import Lengths, clock_sections, measure
 from socialx.profiling.rules import with_findings

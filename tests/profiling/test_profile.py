@@ -20,7 +20,7 @@ from torch import Tensor
 
 from socialx.core import environment
 from socialx.core.batch import TrainingBatch
-from socialx.data.loaders import DeviceLoader
+from socialx.dataset.loaders import DeviceLoader
 from socialx.profiling import measure
 from socialx.profiling.analysis import group_means, outliers, partition
 from socialx.profiling.measure import Lengths, device_section
@@ -321,8 +321,7 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
-    samples = DeviceSamples([50.0] * 3, [0.7] * len(bits), bits)
-    summary = device_section(samples)
+    summary = device_section(DeviceSamples([50.0] * 3, [0.7] * len(bits), bits))
     assert summary.throttled_by == reason
     assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
 

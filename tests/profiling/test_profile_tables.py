@@ -61,8 +61,7 @@ def test_the_time_without_a_kernel_is_divided() -> None:
 
 def test_what_a_trace_lacks_is_left_out_or_named() -> None:
     """Without a trace the step is one; what needs a card is one line on a CPU."""
-    bare = without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid")
-    text = printed(profile(bare, []))
+    text = printed(profile(without([e for e in STEP if e["cat"] != "cuda_runtime"], "grid"), []))
     assert "SM efficiency -" in text
     assert "- launches, - syncs" in text
     (line,) = (line for line in printed(measured(), 100).splitlines() if line.startswith("not measured"))
@@ -97,8 +96,7 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     )  # fmt: skip
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
-    words = " ".join(text.split())
-    assert f" change {settings_text(found.patch)}, at most 2.00x " in words
+    assert f" change {settings_text(found.patch)}, at most 2.00x " in " ".join(text.split())
     assert re.search(r"\nwith the change, .* 50.0% ", text)
     assert "1  critical  loader.late" in text
     for line in (

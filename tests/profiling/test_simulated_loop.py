@@ -26,8 +26,7 @@ def shares(loop: Loop) -> dict[str, float]:
 
 def spent(loop: Loop) -> dict[str, float]:
     """Shares of the training steps' device time by cause, as they are read from the trace."""
-    span = trace_of(loop).span
-    return span
+    return trace_of(loop).span
 
 
 def test_a_loop_that_nothing_holds_up_takes_as_long_as_its_kernels() -> None:

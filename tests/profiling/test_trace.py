@@ -164,8 +164,7 @@ def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
 def test_a_driver_call_inside_a_runtime_call_is_not_a_second_launch() -> None:
     inner = event("cuda_driver", "cuLaunchKernelEx", 0.5, 1, correlation=99)
     triton = event("cuda_driver", "cuLaunchKernel", 20, 1, correlation=4)
-    trace = read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS)
-    assert trace.kernels.launches_per_step == 4
+    assert read_trace([*STEP, inner, triton, kernel(32, 5, 4)], 1, SMS).kernels.launches_per_step == 4
 
 
 @pytest.mark.parametrize(("source", "pageable"), [("Pageable", True), ("Pinned", False), ("Unknown", None)])
@@ -189,8 +188,7 @@ def test_what_the_trace_lacks_is_none_with_a_reason() -> None:
     assert "number of SMs" in read_trace(STEP, 1, None).why["sm_efficiency"]
     assert causes(read_trace(without(STEP, "correlation"), 1, SMS)) == pytest.approx({"kernel": 0.6, "unknown": 0.4})
     copies = without([copy(31, 2, "Memcpy HtoD (Pinned -> Device)")], "bytes")
-    unsized = read_trace([*STEP, *copies], 1, SMS).copy
-    assert unsized.h2d_bytes_per_step is None
+    assert read_trace([*STEP, *copies], 1, SMS).copy.h2d_bytes_per_step is None
     nothing = read_trace([*STEP, mark(0, "fetch"), mark(95, "compute"), mark(95, "done")], 1, SMS)
     assert nothing.span is None
     assert "no training step" in nothing.why["span"]
@@ -205,8 +203,7 @@ def test_a_trace_without_kernels_measures_nothing(events: list[Json]) -> None:
 
 
 def test_a_trace_that_lost_kernels_is_not_believed() -> None:
-    lost = [e for e in STEP if e["name"] != "last"]
-    assert "1 of 3 launches" in read_trace(lost, 1, SMS).why["gpu_busy"]
+    assert "1 of 3 launches" in read_trace([e for e in STEP if e["name"] != "last"], 1, SMS).why["gpu_busy"]
 
 
 def test_marks_take_the_time_at_which_the_device_reaches_them() -> None:
@@ -316,8 +313,7 @@ def test_a_profiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> N
     assert collector.trace_operators(lambda: None, 1)[0] == []
     monkeypatch.setattr(collector, "record", fails)
     assert collector.trace_operators(lambda: None, 1)[1].endswith(" failed: no luck")
-    trace = collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU)
-    assert trace == Trace.missing(8, "no CUDA device")
+    assert collector.trace_steps(lambda: pytest.fail("it was run"), 8, CPU) == Trace.missing(8, "no CUDA device")
 
 
 def test_the_lines_that_wait_are_found_once_and_the_mode_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:

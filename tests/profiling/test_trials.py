@@ -141,8 +141,7 @@ def test_a_card_tries_the_batch_alone_also_of_recorded_steps(records: bool, mach
 
 def test_rows_that_a_recorded_step_gathers_are_repeated() -> None:
     selection = next(iter(loader(batch_size=3).selections(0)))
-    larger = repeat_batch(selection, 4)
-    for one, more in zip(selection.gather().batch, larger.gather().batch, strict=True):
+    for one, more in zip(selection.gather().batch, repeat_batch(selection, 4).gather().batch, strict=True):
         assert torch.equal(torch.cat([one] * 4).nan_to_num(-1), more.nan_to_num(-1))
 
 
@@ -180,8 +179,7 @@ def test_a_batch_that_does_not_fit_is_not_tried(host: bool, machine: Machine) ->
 @pytest.mark.parametrize("fixed_s", [0.01, 1.0, 2.0, 20.0])
 def test_a_trial_ends_with_its_time_or_is_not_begun(fixed_s: float, machine: Machine) -> None:
     machine.fixed_s = fixed_s
-    found = machine.tried()
-    assert bool(found["trainer.threads"]) == (fixed_s < 3)
+    assert bool(machine.tried()["trainer.threads"]) == (fixed_s < 3)
     assert machine.time.now < 2 * (BUDGET_S + 4 * fixed_s)
 
 
@@ -197,8 +195,7 @@ def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("low", "worth"), [(1.2, True), (1.04, False), (None, False)])
 def test_a_gain_that_may_be_none_is_not_the_best(low: float | None, worth: bool) -> None:
-    found = best_trial([Trial(1.5, low, 9.0, "trainer.threads", 4)], "trainer.threads")
-    assert (found is not None) == worth
+    assert (best_trial([Trial(1.5, low, 9.0, "trainer.threads", 4)], "trainer.threads") is not None) == worth
     assert best_trial([], "trainer.threads") is None
 
 

@@ -161,13 +161,12 @@ def test_every_door_gives_the_forecast_of_an_origin(run: Path, network: Path, tm
         whole = replace(latest.experiment, data=replace(latest.experiment.data, stores={"avg_speed": store}))
         posted = read_issue(whole, "application/json", json.dumps(body).encode())
         answer = posted.forecast("run", first.experiment.precision.infer(whole.model, posted.batch), latest.band)
-        doors = {
+        for door, found in {
             "--start": (every.values[place], every.lower[place], every.upper[place]),
             "--save-forecasts": (evaluated[at.removesuffix("Z").replace("T", " ")],),
             "serve": [np.array(served[name]["avg_speed"])[0, ..., None] for name in ("forecast", "lower", "upper")],
             "POST": (answer.values[0], answer.lower[0], answer.upper[0]),
-        }
-        for door, found in doors.items():
+        }.items():
             for one, two in zip(found, (wanted.values[0], wanted.lower[0], wanted.upper[0]), strict=False):
                 np.testing.assert_allclose(one, two, atol=1e-4, err_msg=f"{door} at {at}")
     assert latest.adapted_before == str(store.clock.local(store.seconds[row]).astype("datetime64[s]"))[:10]
@@ -275,8 +274,7 @@ def test_values_that_repeat_within_a_coarser_row_are_met_at_every_place(run: Pat
         patch.setattr(adaptation.DailyModel, "forward", forward)
         list(past.past_week(day))
     for minutes in (10, 15, 20, 30):
-        places = {second // 60 % minutes for second in starts}
-        assert places == set(range(0, minutes, 5))
+        assert {second // 60 % minutes for second in starts} == set(range(0, minutes, 5))
 
 
 def test_the_note_says_what_evaluate_finds_on_the_days_before(run: Path, data: Path) -> None:

@@ -66,8 +66,7 @@ def test_a_weekday_has_an_average_of_its_own_from_four_weeks_on(days: int) -> No
     day_of_week = np.arange(days) % 7  # from a Monday on
     for each in range(7):
         alike = day_of_week == each if days == 28 else (day_of_week > 4) == (each > 4)
-        found = average.table[each * 288 : (each + 1) * 288, 0, 0]
-        np.testing.assert_allclose(found, of_day[alike].mean(axis=0))
+        np.testing.assert_allclose(average.table[each * 288 : (each + 1) * 288, 0, 0], of_day[alike].mean(axis=0))
 
 
 # --- models that are trained ----------------------------------------------------------------------------------------
@@ -125,8 +124,7 @@ def test_they_learn(name: str) -> None:
     for epoch in range(9):
         for each in train.epoch(epoch):
             learner.step([each])
-    after = scores_of(learner.model, unseen).overall.mae
-    assert after < 0.6 * before
+    assert scores_of(learner.model, unseen).overall.mae < 0.6 * before
 
 
 def test_linear_is_its_matrix() -> None:
@@ -216,8 +214,7 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
 ) -> None:
     run = tmp_path / "run"
     options = ["--model", model, "--max-epochs", "2", *SMALL, "--batch-size", "32"]
-    result = works("train", "--data", data, "--run-dir", run, *options)
-    assert f"{parameters:,} parameters" in result.stderr
+    assert f"{parameters:,} parameters" in works("train", "--data", data, "--run-dir", run, *options).stderr
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "naive"))
     assert len(own["by_step"]) == 12
@@ -240,8 +237,7 @@ def test_what_runs_on_a_card_is_noted_whatever_the_model(
     settings: dict[str, str], says: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"width": 8, "backend": "fused", **settings}
-    s = load_settings(env={}, data={"path": data}, model=small, trainer={"device": "cpu"})
-    experiment = build(s)
+    experiment = build(load_settings(env={}, data={"path": data}, model=small, trainer={"device": "cpu"}))
     plain = ", not compiled (compiling pays from 40,000 steps)" if says.startswith("encoder") else ""
     noted = says.replace(",", f"{plain}, steps recorded as CUDA graphs,") + " products in precision high (TF32)"
     on_card = replace(experiment, precision=Precision("32-true", torch.device("cuda")))

@@ -273,8 +273,7 @@ def test_the_references_are_those_of_evaluate(run: Path) -> None:
 @pytest.mark.slow
 def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg", "out.pdf", "new/out.PNG"):
-        result = works("explain", run, "--plot", tmp_path / name)
-        assert f"drew {tmp_path / name}" in result.stderr
+        assert f"drew {tmp_path / name}" in works("explain", run, "--plot", tmp_path / name).stderr
     assert (tmp_path / "new/out.PNG").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
@@ -327,8 +326,7 @@ def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Pa
 @pytest.mark.slow
 def test_max_and_own_are_explained(data: Path, tmp_path: Path) -> None:
     largest = small_run(data, "max", "--pooling", "max")
-    result = socialx("explain", largest, "--plot", tmp_path / "out.svg")
-    assert "max has no" in result.stdout
+    assert "max has no" in socialx("explain", largest, "--plot", tmp_path / "out.svg").stdout
     assert "each head reaches" in texts(tmp_path / "out.svg")
     assert all(sensor["neighbours"] == [] for sensor in explained(largest)["sensors"])
     own = small_run(data, "own", "--pooling", "self_only")

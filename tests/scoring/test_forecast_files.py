@@ -62,8 +62,7 @@ def test_saved_forecasts_have_the_scores_of_their_run(run: Path, tmp_path: Path,
         )
     assert found.protocol.period is None
     assert not [line for line in said if str(path) in line]
-    alone = api.evaluate(path, data=api.load_run(run).settings.data.path, split=part)
-    alike(alone[path], found[run])
+    alike(api.evaluate(path, data=api.load_run(run).settings.data.path, split=part)[path], found[run])
 
 
 @pytest.mark.parametrize(("suffix", "split"), [(".csv", "canonical"), (".h5", "strict"), (".parquet", "canonical")])
@@ -78,8 +77,7 @@ def test_what_predict_wrote_has_the_scores_of_its_run(data: Path, tmp_path: Path
 
 def with_others(frame: pd.DataFrame) -> pd.DataFrame:
     """Forecasts that were issued at times that are not scored."""
-    earlier = frame.assign(origin=frame["origin"] - pd.Timedelta("30D"), forecast=1e6)
-    return pd.concat([earlier, frame])
+    return pd.concat([frame.assign(origin=frame["origin"] - pd.Timedelta("30D"), forecast=1e6), frame])
 
 
 WAYS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
@@ -144,8 +142,7 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     assert found.protocol.period is not None
     assert found.protocol.period.windows == windows - 2
     assert len({model.overall().count for model in found.models.values()}) == 1
-    begins = str(issues[2] + np.timedelta64(5, "m")).replace("T", " ")[:19]
-    same = api.evaluate(run, start=begins)
+    same = api.evaluate(run, start=str(issues[2] + np.timedelta64(5, "m")).replace("T", " ")[:19])
     assert found[run] == same[run]
     assert found[path].overall().mae == pytest.approx(same[run].overall().mae, rel=1e-6)
     printed = works("evaluate", run, path).stdout.replace("\n", " ")

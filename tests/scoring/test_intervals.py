@@ -104,8 +104,7 @@ def test_a_wider_level_contains_every_narrower_one(
     found = made(errors, rng.uniform(0, 70, (3, len(targets))).astype(np.float32), forecast, targets)
     levels = [level for level in np.arange(0.5, 0.991, 0.01).round(2) if level <= found.widest_level]
     new = torch.from_numpy(rng.uniform(-5, 90, (5, 2, 3, len(targets))).astype(np.float32))
-    ends = [found.apply(new, level) for level in levels]
-    for (low, high), (wider_low, wider_high) in itertools.pairwise(ends):
+    for (low, high), (wider_low, wider_high) in itertools.pairwise([found.apply(new, level) for level in levels]):
         assert (wider_low <= low).all()
         assert (low <= high).all()
         assert (high <= wider_high).all()
@@ -163,8 +162,7 @@ def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:
 
 @pytest.mark.parametrize("every", [1, 3, 5])
 def test_a_large_part_keeps_the_errors_of_every_third_window(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(2)
-    errors = rng.normal(0, 1, (40, 2, 3, 1)).astype(np.float32)
+    errors = np.random.default_rng(2).normal(0, 1, (40, 2, 3, 1)).astype(np.float32)
     monkeypatch.setattr(module, "KEPT_BYTES", -(-errors.size * module.ENTRY_BYTES // every))
     sums = SignedErrors(torch.full((3, 1), 60.0), 40, 2)
     padded = np.concatenate([errors, errors[[-1, -1]] + 1])  # the last batch of 7 repeats a window
@@ -220,11 +218,9 @@ def test_the_free_flow_speed_is_a_percentile_of_the_training_rows(run: Path, mon
     data = open_forecasting(run, ConfigLayers()).experiment.data
     readings = list(data.training_readings())
     values = np.concatenate([np.where(valid, values, np.nan) for values, valid, _ in readings])
-    expected = np.nanpercentile(values, 95, axis=0, method="lower")
-    np.testing.assert_array_equal(free_flow_speeds(data), expected)
+    np.testing.assert_array_equal(free_flow_speeds(data), np.nanpercentile(values, 95, axis=0, method="lower"))
     monkeypatch.setattr("socialx.scoring.adaptation.FREE_FLOW_BYTES", -(-values.nbytes // 3))
-    fewer = free_flow_speeds(data)
-    np.testing.assert_array_equal(fewer, np.nanpercentile(values[::3], 95, axis=0, method="lower"))
+    np.testing.assert_array_equal(free_flow_speeds(data), np.nanpercentile(values[::3], 95, axis=0, method="lower"))
 
 
 def test_a_sensor_without_readings_has_the_free_flow_speed_of_the_median_of_the_others() -> None:

@@ -48,8 +48,7 @@ def test_later_ones_are_of_forecasts_that_end_on_the_days_before(
     run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adaptation.Past, "leaning", lambda *_: None)
-    at = "2012-05-05 10:00"
-    found = socialx.predict(run, data, at=at, interval=0.8)
+    found = socialx.predict(run, data, at="2012-05-05 10:00", interval=0.8)
     made = socialx.predict(run, data, start="2012-05-03 00:55", end="2012-05-04 22:55", every="5min")
     chosen = np.zeros(len(made.origin), bool)
     for day in (0, 1):

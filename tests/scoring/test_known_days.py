@@ -50,15 +50,13 @@ def test_scores_are_those_of_a_loop_over_windows(run: Path, days: str) -> None:
         ahead = slice(start + 12, start + 24)
         total += (np.abs(forecast - values[ahead]) * valid[ahead]).sum(1)
         count += valid[ahead].sum(1)
-    found = evaluate([run], split="validation", climatology_days=days)
-    (scores,) = found.climatology_days.values()
+    (scores,) = evaluate([run], split="validation", climatology_days=days).climatology_days.values()
     np.testing.assert_allclose([step.mae for step in scores.targets["avg_speed"].by_step], total / count, rtol=1e-4)
     assert len({int(d.store.seconds[start + 11]) // 86_400 for start in starts}) > 1  # so a day began between them
 
 
 def test_the_command_prints_them_apart(run: Path) -> None:
-    result = works("evaluate", run, "--climatology-days", "all,1,0", "--json")
-    printed = json.loads(result.stdout)
+    printed = json.loads(works("evaluate", run, "--climatology-days", "all,1,0", "--json").stdout)
     names = [f"{run}, {days}" for days in ("all days", "1 day", "0 days")]
     assert list(printed["climatology_days"]) == names
     scores = [printed["scores"][str(run)], *(printed["climatology_days"][name] for name in names)]

@@ -82,8 +82,7 @@ def test_a_run_that_reads_past_days_has_a_row_with_the_days_of_its_training(
     (only,) = frozen.values()
     assert rows[f"{past}, with the days of the training"] == [f"{only.at(at).mae:.4f}" for at in (15, 30, 60)]
     assert rows[f"{past}, which reads past days"] == [f"{found[past].at(at).mae:.4f}" for at in (15, 30, 60)]
-    reported = report([past, plain]).evaluation
-    assert reported.climatology_days == frozen
+    assert report([past, plain]).evaluation.climatology_days == frozen
 
 
 def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:

@@ -113,8 +113,7 @@ def test_daily_sums_and_the_difference_are_those_of_a_plain_loop() -> None:
         chosen = slice(None) if row.minutes is None else slice(step, step + 1)
         assert row.difference == pytest.approx(np.nanmean(other[:, chosen]) - np.nanmean(one[:, chosen]))
     assert difference({"a": first, "b": second}, 5) == found  # the draws have a fixed seed
-    swapped = difference({"b": second, "a": first}, 5).rows[-1]
-    assert swapped.difference == -(found.rows[-1].difference or 0)
+    assert difference({"b": second, "a": first}, 5).rows[-1].difference == -(found.rows[-1].difference or 0)
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -188,8 +187,7 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     assert f"{mae:.4f}" in result.stdout
     assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("score.limit",)
     data = run.parent / "small.h5"
-    none = refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2)
-    assert none.code == "score.no-run"
+    assert refused("evaluate", "--baselines", "--data", data, "--fail-above", "all=1", code=2).code == "score.no-run"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -121,8 +121,7 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     found = api.evaluate(run, split="all", save_forecasts=save)
     frame = frame_of(save)
     frame = frame.assign(**{column: frame[column].dt.tz_localize(None) for column in ("origin", "time")})
-    truth = truth_of(path, frame)
-    np.testing.assert_array_equal(frame["truth"].to_numpy(np.float32), truth.astype(np.float32))
+    np.testing.assert_array_equal(frame["truth"].to_numpy(np.float32), truth_of(path, frame).astype(np.float32))
     windows, left_out = found.protocol.windows, found.protocol.windows_left_out
     assert found.protocol.windows_across_gaps == 0
     assert sum(left_out.values()) > 0
@@ -149,8 +148,7 @@ def test_predict_after_a_gap_says_what_it_lacks(gappy: tuple[Path, Path]) -> Non
     store = open_store(path)
     before = np.flatnonzero(np.diff(store.seconds) > 3600)[0]
     at = str(store.seconds[before + 4].astype("datetime64[s]"))
-    said = said_by(api.predict, run, path, at=at)
-    assert "8 of 12 rows" in said["predict.lacking"]
+    assert "8 of 12 rows" in said_by(api.predict, run, path, at=at)["predict.lacking"]
     assert (api.predict(run, path, at=at).readings <= 4).all()
 
 
@@ -197,8 +195,7 @@ def test_the_copied_reading_of_a_gap_is_not_scored(whole: Path, tmp_path: Path) 
     with edited(path, tmp_path / "jumps.h5") as file:
         days = np.arange(len(file["data/features"])) // 144
         file["data/features"][:] = (20 + 10 * (days % 5)).astype(np.float32)[:, None, None]
-    found = api.evaluate(baselines=True, data=tmp_path / "jumps.h5")
-    assert found["naive"].overall().mae == 0
+    assert api.evaluate(baselines=True, data=tmp_path / "jumps.h5")["naive"].overall().mae == 0
 
 
 def test_training_says_what_it_leaves_out(gappy: tuple[Path, Path], tmp_path: Path) -> None:

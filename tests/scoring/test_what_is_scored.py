@@ -36,8 +36,7 @@ def test_a_file_that_has_grown_names_what_avoids_seen_windows(run: Path, grown: 
 
 
 def test_a_file_that_has_not_grown_enough_says_so(run: Path, data: Path, tmp_path: Path) -> None:
-    file = small_file(tmp_path, 405)
-    assert "append more rows" in works("evaluate", run, "--data", file).stderr
+    assert "append more rows" in works("evaluate", run, "--data", small_file(tmp_path, 405)).stderr
     assert "split.seen" not in works("evaluate", run).codes
 
 
@@ -48,6 +47,5 @@ def test_a_run_of_the_first_days_says_that_others_are_not_scored(data: Path, tmp
     assert re.search(rf" 1 day of {data} .* \(--days 1\)\.\n", done.stderr)
     two = small_file(tmp_path / "two", 2 * 288)  # exactly two days
     works("evaluate", small_run(two, "run", "--days", "1")).stderr.index("  try: add --days 2 to score all\n")
-    first = small_file(tmp_path, 288)
-    assert "split.days" not in works("evaluate", run, "--data", first).codes
+    assert "split.days" not in works("evaluate", run, "--data", small_file(tmp_path, 288)).codes
     assert "split.days" in works("explain", run, "--data", data).codes

@@ -84,8 +84,7 @@ def test_null_and_sensors_that_are_not_named_are_missing(
     kept = {first: hour["readings"][first], fourth: hour["readings"][fourth]}
     nulls = {**kept, second: [None] * 12, third: [None] * 12}
     for readings in (kept, nulls):
-        answer = client.post("/forecast", json={**hour, "readings": readings}).json()
-        assert answer == wanted
+        assert client.post("/forecast", json={**hour, "readings": readings}).json() == wanted
     assert wanted["input_status"][0][1:3] == ["missing", "missing"]
     empty = as_csv({**hour, "readings": nulls}).replace("None", "")
     assert client.post("/forecast", content="\ufeff" + empty, headers=CSV).json() == wanted
@@ -103,8 +102,7 @@ def test_requests_that_wait_are_forecast_together(service: Service, data: Path) 
     service.worker.most = 16
 
     async def ask() -> list[httpx.Response]:
-        app = make_app(service)
-        transport = httpx.ASGITransport(app)
+        transport = httpx.ASGITransport(make_app(service))
         async with service.running(), httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await asyncio.gather(*(client.post("/forecast", json=request) for request in requests))
 

@@ -70,7 +70,6 @@ def test_without_data_the_end_of_the_own_file_is_shown(run: Path) -> None:
 def test_an_own_file_that_ends_without_readings_is_served_without_a_map(data: Path, tmp_path: Path) -> None:
     with edited(data, tmp_path / "own.h5") as file:
         file["data/features"][-12:] = 0
-    run = small_run(tmp_path / "own.h5", tmp_path / "run")
-    with started(run) as (_, address, _line):
+    with started(small_run(tmp_path / "own.h5", tmp_path / "run")) as (_, address, _line):
         assert httpx.get(f"{address}/forecast/latest", timeout=60).status_code == 404
         assert httpx.get(f"{address}/sensors", timeout=60).status_code == 200

@@ -214,8 +214,7 @@ def test_a_server_sees_what_was_changed_in_earlier_days(name: str, run: Path, wh
     after = forecasts()
     np.testing.assert_allclose(after[0], socialx.predict(run, path).values, rtol=1e-6)
     opened = open_forecasting(run, ConfigLayers.from_call(None, {"data": path}), split=False)
-    anew = Latest(opened.experiment, "run", path)
-    latest = anew
+    latest = Latest(opened.experiment, "run", path)
     np.testing.assert_array_equal(after[1], forecasts()[1])
     assert np.abs(after[1] - before[1]).max() > 1e-3
 

@@ -275,14 +275,13 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answers = {
+    for name, answer in {
         "is_available": True,
         "device_count": 1,
         "get_device_capability": (7, 0),
         "get_arch_list": ["sm_75", "compute_120"],
         "get_device_name": "Tesla V100",
-    }
-    for name, answer in answers.items():
+    }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     found = line(doctor(), "device")
     assert found.state == "warn"

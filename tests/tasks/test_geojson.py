@@ -44,8 +44,7 @@ def test_the_sensors_of_a_file(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["data/features"][:, 1, 0] = 0
     without_positions(path, [ids[2]])
-    done = works("inspect", path, "--geojson", out)
-    assert f"wrote {out}: 3 of 4 sensors" in done.stderr
+    assert f"wrote {out}: 3 of 4 sensors" in works("inspect", path, "--geojson", out).stderr
     store, features = open_store(path), read(out)
     assert [feature["properties"]["id"] for feature in features] == [ids[0], ids[1], ids[3]]
     for feature, place in zip(features, (0, 1, 3), strict=True):

@@ -40,8 +40,7 @@ def test_a_command_that_uses_a_run_says_so(command: str, run: Path, other: Path,
 
 
 def test_json_says_so_too(run: Path, other: Path) -> None:
-    forecast = json.loads(works("predict", run, "--data", other, "--json").stdout)
-    (note,) = forecast["notes"]
+    (note,) = json.loads(works("predict", run, "--data", other, "--json").stdout)["notes"]
     assert re.fullmatch(f"{other}: missing values .* {run}", note)
     protocol = json.loads(works("evaluate", run, "--data", other, "--json").stdout)["protocol"]
     assert protocol["missing"] == {"avg_speed": None}

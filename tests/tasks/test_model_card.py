@@ -52,8 +52,7 @@ def test_a_card_is_written_again_and_no_other_readme_is_replaced(run: Path, tmp_
 
 @pytest.mark.parametrize("licence", ["", "MIT licence", "mit\nlicense: gpl", "x" * 50])
 def test_what_is_no_licence_is_refused(licence: str, run: Path, tmp_path: Path) -> None:
-    error = refused("report", run, "--card", licence, "-o", tmp_path / "p.html", code=2)
-    assert error.code == "report.licence"
+    assert refused("report", run, "--card", licence, "-o", tmp_path / "p.html", code=2).code == "report.licence"
     assert not (run / "README.md").exists()
 
 

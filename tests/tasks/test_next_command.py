@@ -72,16 +72,14 @@ def test_settings_of_this_folder_may_end_in_yml(tmp_path: Path, monkeypatch: pyt
 def test_a_file_of_another_network_is_answered_with_what_helps(run: Path, tmp_path: Path) -> None:
     tied = small_run(small_file(tmp_path), tmp_path / "tied", "--set", "pooling.adaptive_adjacency_rank=2")
     (tmp_path / "more").mkdir()
-    more = small_file(tmp_path / "more", sensors=5)
-    error = refused("evaluate", tied, "--data", more)
+    error = refused("evaluate", tied, "--data", small_file(tmp_path / "more", sensors=5))
     assert error.code == "fit.other-data"
     assert error.endswith(" 4 sensors with --data\n")
     (tmp_path / "fewer").mkdir()
     fewer = small_file(tmp_path / "fewer", sensors=3)
     error = refused("predict", tied, "--data", fewer)
     assert error.code == "store.lacks"
-    free = small_run(tmp_path / "small.h5", tmp_path / "free", error.split()[-1])
-    works("predict", free, "--data", fewer)
+    works("predict", small_run(tmp_path / "small.h5", tmp_path / "free", error.split()[-1]), "--data", fewer)
 
 
 def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +88,7 @@ def test_the_file_of_a_run_is_found_from_another_folder(tmp_path: Path, monkeypa
         folder.mkdir(parents=True)
     small_file(place / "data")
     monkeypatch.chdir(place)
-    words = ("train", "--data", "data/small.h5", "--run-dir", "runs/a", "--max-epochs", "1", *SMALL)
-    works(*words)
+    works("train", "--data", "data/small.h5", "--run-dir", "runs/a", "--max-epochs", "1", *SMALL)
     here = works("predict", "runs/a").stdout
     monkeypatch.chdir(elsewhere)
     done = works("predict", "../place/runs/a")

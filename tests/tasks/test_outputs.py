@@ -140,8 +140,7 @@ def test_the_methods_of_results_keep_what_was_read(there: dict[str, Path], tmp_p
 def test_advice_that_is_a_setting_of_the_call_stays(there: dict[str, Path], tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("# advised by socialx profile\ntrainer:\n  seed: 1\n")
-    done = command("profile", "--data", there["data"], "-c", mine, "--tuned", mine)
-    assert done.codes == ("output.input",)
+    assert command("profile", "--data", there["data"], "-c", mine, "--tuned", mine).codes == ("output.input",)
 
 
 def test_a_teacher_is_no_folder_to_train_in(there: dict[str, Path]) -> None:

@@ -196,8 +196,7 @@ def test_it_is_scored_beside_a_model_of_socialx(trained: Path, tmp_path: Path) -
     plain = tmp_path / "plain"
     data = ("--data", trained.parent / "small.h5")
     works("train", *data, "--model", "linear", "--max-epochs", "1", "--run-dir", plain)
-    done = works("evaluate", trained, plain, *OWN)
-    assert done.stdout.count("15 min") == 2
+    assert works("evaluate", trained, plain, *OWN).stdout.count("15 min") == 2
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +244,7 @@ def test_it_is_served(of_neighbours: tuple[Path, tuple[str, str]], monkeypatch: 
     monkeypatch.setattr(uvicorn.Server, "run", ask)
     done = run("serve", path, "--data", "small.h5", "--port", "0", *named)
     assert answers, done.stderr
-    expected = socialx.predict(path, model={"kind": named[1]}).values[..., 0]
-    np.testing.assert_allclose(answers[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(answers[0], socialx.predict(path, model={"kind": named[1]}).values[..., 0], rtol=1e-5)
 
 
 def test_its_neighbours_are_those_of_the_settings(folder: Path) -> None:

@@ -170,8 +170,7 @@ def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(
 
 
 def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: Path, tmp_path: Path) -> None:
-    fewer = reordered(data, tmp_path / "fewer.h5", [0, 2])
-    error = refused("predict", run, "--data", fewer)
+    error = refused("predict", run, "--data", reordered(data, tmp_path / "fewer.h5", [0, 2]))
     lost = [api.predict(run).sensors[place] for place in (1, 3)]
     assert error.code == "store.lacks"
     assert all(fact in error for fact in (" 2 of 4 sensors ", f" ({', '.join(lost)})"))
@@ -206,8 +205,7 @@ def test_a_time_or_sensor_that_the_file_does_not_have(
 def test_a_span_is_issued_every_so_often(run: Path) -> None:
     found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min")
     assert [str(time)[11:16] for time in found.origin] == ["06:00", "06:30", "07:00", "07:30", "08:00"]
-    alone = api.predict(run, at="2012-05-04 07:00")
-    np.testing.assert_allclose(found.values[2], alone.values[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found.values[2], api.predict(run, at="2012-05-04 07:00").values[0], rtol=0, atol=1e-5)
     by_hour = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 09:00")
     assert [str(time)[11:16] for time in by_hour.origin] == ["06:00", "07:00", "08:00", "09:00"]
 
@@ -232,8 +230,7 @@ def test_what_is_no_run_is_one_line(run: Path, data: Path, tmp_path: Path) -> No
     for name in ("best.safetensors", "last.pt"):
         (empty / name).unlink()
     assert refused("predict", empty).code == "run.no-weights"
-    short = some_rows(data, tmp_path, slice(0, 7))
-    result = socialx("predict", run, "--data", short)
+    result = socialx("predict", run, "--data", some_rows(data, tmp_path, slice(0, 7)))
     assert (result.exit_code, result.codes) == (1, ("data.below-lookback",))
     assert re.search(r" 7 rows, .* 12\.\n", result.stderr)
     for done in (socialx("predict", run, "--data", tmp_path / "none.h5"), result):
@@ -335,8 +332,7 @@ def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_
 
 
 def test_a_picture_without_truth_or_with_several_issues(run: Path, tmp_path: Path) -> None:
-    latest = api.predict(run)
-    latest.plot(tmp_path / "latest.svg")
+    api.predict(run).plot(tmp_path / "latest.svg")
     text = (tmp_path / "latest.svg").read_text()
     assert "observed later" not in text
     assert text.count(">Sensor ") == 4

@@ -107,8 +107,7 @@ def test_it_is_the_forecast_of_the_converted_file() -> None:
         "auto", "export.csv", "kept/export.h5", meta_csv="places.csv", units="km/h", timezone="Europe/Berlin"
     )
     found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
-    wanted = socialx.predict("zero-shot", "kept/export.h5")
-    same(found, wanted)
+    same(found, socialx.predict("zero-shot", "kept/export.h5"))
     assert found.units == ("km/h",)
     assert (found.dataset, found.timezone) == ("export", "Europe/Berlin")
 
@@ -183,13 +182,11 @@ def test_a_note_says_how_to_keep_the_file_with_what_was_typed(here: Path) -> Non
     assert works("predict", "zero-shot", "--data", "a b/my export.h5").stdout == result.stdout
     found = told(socialx.predict, "zero-shot", "a b/my export.csv", meta_csv="places.csv", units="km/h")
     options = "meta_csv='places.csv', units='km/h', output='a b/my export.h5'"
-    call = f"socialx.convert('auto', 'a b/my export.csv', {options})"
-    assert call in found
+    assert f"socialx.convert('auto', 'a b/my export.csv', {options})" in found
 
 
 def test_the_notes_of_convert_are_shown_with_commands_that_work(here: Path) -> None:
-    more = table().assign(weekday=table().index.day_of_week, note="dry")
-    more.to_csv("export.csv")
+    table().assign(weekday=table().index.day_of_week, note="dry").to_csv("export.csv")
     typed = ["export.csv", *SAID]
     of_convert = works("convert", "auto", *typed, "--output-h5", "x.h5").stderr.splitlines()
     done = works("predict", "zero-shot", "--data", *typed)
@@ -264,8 +261,7 @@ def test_a_frame_with_locations_is_a_table_for_a_run_of_zero_shot() -> None:
     wanted = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     found = socialx.predict("zero-shot", table(), **OPTIONS)
     np.testing.assert_array_equal(found.values, wanted.values)
-    zoned = table().tz_localize("Europe/Berlin")
-    found = socialx.predict("zero-shot", zoned, meta_csv="places.csv", units="km/h")
+    found = socialx.predict("zero-shot", table().tz_localize("Europe/Berlin"), meta_csv="places.csv", units="km/h")
     np.testing.assert_array_equal(found.values, wanted.values)
     assert (found.timezone, found.units) == ("Europe/Berlin", ("km/h",))
     said = told(socialx.predict, "zero-shot", table(), **OPTIONS)

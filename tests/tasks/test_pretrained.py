@@ -69,8 +69,7 @@ def test_its_scores_and_protocol_are_beside_it() -> None:
 
 @pytest.mark.usefixtures("_in_the_repository")
 def test_the_first_command_of_a_newcomer_works() -> None:
-    result = works("predict", "metr-la")
-    assert re.match(r"avg_speed .* 207 .* 2012-06-27 23:55:00", result.stdout)
+    assert re.match(r"avg_speed .* 207 .* 2012-06-27 23:55:00", works("predict", "metr-la").stdout)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,7 @@ def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, 
     assert report.evaluation.models == scores.models
     assert report.evaluation.by == scores.by
     assert report.evaluation.protocol == scores.protocol
-    best = min((linear, social), key=lambda run: scores[run].overall().mae)
-    found = socialx.explain(best)
+    found = socialx.explain(min((linear, social), key=lambda run: scores[run].overall().mae))
     for name in ("run", "mae", "sensors", "layers", "by_horizon", "by_hour", "by_weekday"):
         assert getattr(report.explanation, name) == getattr(found, name)
     least = min(scores[name].overall().mae for name in set(scores) - {str(linear), str(social)})

@@ -195,8 +195,7 @@ def test_more_runs_than_looks_are_counted() -> None:
 
 
 def test_the_band_lies_around_the_forecast() -> None:
-    report = made(band=True)
-    text = page(report)
+    text = page(made(band=True))
     assert text.count("fill: var(--Area)") == 6  # three sensors on two days
     assert Outline(text).text.count("interval") == 1  # in the legend
     for picture in re.findall(r'<svg role="img" class="plot"[^>]*><title>70.*?</svg>', text, re.DOTALL):

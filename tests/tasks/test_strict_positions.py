@@ -119,8 +119,7 @@ def test_the_command_that_is_named_gives_the_position_back(data: Path, tmp_path:
     places = [f"{vdid},{34 + 0.01 * n},-118.2\n" for n, vdid in enumerate(ids_of(data))]
     meta.write_text("sensor_id,latitude,longitude\n" + "".join(places))
     works("backfill", lost, "--meta-csv", meta)
-    result = works("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK)
-    assert "no position" not in result.stderr
+    assert "no position" not in works("train", "--data", lost, "--run-dir", tmp_path / "run", *QUICK).stderr
 
 
 @contextmanager
@@ -170,8 +169,7 @@ def test_without_any_position_no_sensor_uses_another(data: Path, tmp_path: Path)
 @pytest.mark.parametrize("options", [["--pooling", "none"], ["--pooling", "self_only"], ["--model", "linear"]])
 def test_a_model_without_neighbours_needs_no_positions(options: list[str], data: Path, tmp_path: Path) -> None:
     lost, run = changed(data, tmp_path, remove_all), tmp_path / "run"
-    result = works("train", "--data", lost, "--run-dir", run, *options, *QUICK)
-    assert "position" not in result.stderr
+    assert "position" not in works("train", "--data", lost, "--run-dir", run, *options, *QUICK).stderr
     works("evaluate", run)
     if "self_only" in options:
         assert pooled(run).any(-1).all()  # every sensor uses itself
@@ -201,10 +199,8 @@ def test_listed_roads_need_no_positions(data: Path, tmp_path: Path) -> None:
 
 def test_roads_decide_and_not_positions(data: Path, tmp_path: Path) -> None:
     ids = ids_of(data)
-    path = roads(data, tmp_path)
-    settings = {"data.path": str(data), "pooling.distances": str(path), "model.width": 8}
-    given = {**settings, "model.blocks": 1, "model.slstm_at": ""}
-    s = ConfigLayers().over(given).load().settings
+    settings = {"data.path": str(data), "pooling.distances": str(roads(data, tmp_path)), "model.width": 8}
+    s = ConfigLayers().over({**settings, "model.blocks": 1, "model.slstm_at": ""}).load().settings
     with falls_back("roads.alone"):
         geometry = build(s).model.social[0].pooling.geometry
     listened = [
@@ -311,8 +307,7 @@ def test_scores_along_other_roads_than_in_training_say_so(data: Path, tmp_path: 
 
 def test_roads_without_effect_are_not_read(data: Path, tmp_path: Path) -> None:
     path, run = roads(data, tmp_path), tmp_path / "run"
-    alone = ["--distances", path, "--pooling", "none"]
-    result = works("train", "--data", data, "--run-dir", run, *alone, *QUICK)
+    result = works("train", "--data", data, "--run-dir", run, "--distances", path, "--pooling", "none", *QUICK)
     assert "settings.unread" in result.codes
     assert {"--neighbours,", "--distances,", "pooling.adaptive_adjacency_rank."} <= {*result.stderr.split()}
     path.unlink()

@@ -22,8 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     (folder / "own").mkdir()
-    tables = ["--no-sensor-embedding"]
-    return small_run(small_file(folder / "own", 150, 4), folder / "run", *tables)
+    return small_run(small_file(folder / "own", 150, 4), folder / "run", "--no-sensor-embedding")
 
 
 @pytest.fixture(scope="module")

@@ -210,8 +210,7 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
         *WITHOUT_SENSORS,
     )
     assert list(stored(run)["inputs"]) == ["avg_speed", "latitude"]
-    result = works("evaluate", run, "--baselines", "--json")
-    printed = json.loads(result.stdout)
+    printed = json.loads(works("evaluate", run, "--baselines", "--json").stdout)
     assert len(printed["scores"]) == 4
     assert all(list(of_model) == ["avg_speed"] for of_model in printed["scores"].values())
     assert printed["protocol"]["inputs"] == {"avg_speed": "mph", "latitude": "degrees"}
@@ -233,8 +232,7 @@ def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) 
     assert own["latitude"]["all"]["mae"] < 0.1 < own["avg_speed"]["all"]["mae"]
     alone = json.loads(socialx("evaluate", "--baselines", "--data", file_of(folder, 4), "--json").stdout)["scores"]
     assert alone["naive"]["avg_speed"] == copied["avg_speed"]
-    table = socialx("evaluate", run).stdout
-    assert re.findall(r"(\w+), test windows", table) == ["latitude", "avg_speed"]
+    assert re.findall(r"(\w+), test windows", socialx("evaluate", run).stdout) == ["latitude", "avg_speed"]
 
 
 @pytest.mark.parametrize(

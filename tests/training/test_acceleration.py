@@ -18,9 +18,9 @@ from socialx.core.batch import Batch, TrainingBatch
 from socialx.core.errors import FallbackWarning
 from socialx.core.precision import Precision
 from socialx.data.climatology import ClimatologyTable
-from socialx.data.loaders import DeviceLoader, Loader, Selection, ShardLoader, WindowOrder, WorkerLoader
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
+from socialx.dataset.loaders import DeviceLoader, Loader, Selection, ShardLoader, WindowOrder, WorkerLoader
 from socialx.settings.schema import LoaderSettings
 from socialx.training.cuda_graph import WARMUP, CapturedStep, CudaRecorder
 from socialx.training.learner import Learner
@@ -365,7 +365,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.Mon
         generator.state = "capturing"
         raise RuntimeError("operation failed due to a previous error during capture")  # as capture_end raises
 
-    fakes = {
+    for name, fake in {
         "graph": graph,
         "CUDAGraph": object,
         "Stream": object,
@@ -375,8 +375,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.Mon
         "current_device": lambda: 0,
         "default_generators": (generator,),
         "synchronize": lambda: None,
-    }
-    for name, fake in fakes.items():
+    }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     with pytest.raises(RuntimeError, match="during capture"):
         CudaRecorder()(lambda: torch.zeros(()))

@@ -73,8 +73,7 @@ def test_a_resumption_says_how_to_begin_again(
 
 
 def test_it_is_the_same_training(states: list[Path], run: Path) -> None:
-    command = refused("train", "--resume", states[-1]).partition("start again: socialx ")[2]
-    works(*shlex.split(command))
+    works(*shlex.split(refused("train", "--resume", states[-1]).partition("start again: socialx ")[2]))
     one, other = (RunFolder(folder).read_weights().fingerprint for folder in (states[-1], run))
     assert one == other
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from socialx.data.calendar import WALL
 from socialx.data.geo import nearest_neighbours
-from socialx.data.loaders import DeviceLoader, WindowOrder
+from socialx.dataset.loaders import DeviceLoader, WindowOrder
 from socialx.scoring.metrics import RunningScores, masked_absolute_error
 from socialx.scoring.references import HistoricalAverage, NaiveLast
 from tests.networks import forecaster, loader, network, positions, series, speeds

@@ -51,8 +51,7 @@ def test_every_line_that_differs_is_named(run: Path) -> None:
 
 def test_the_next_command_trains_another_run(run: Path, tmp_path: Path) -> None:
     edit(run, *EDITS["trainer.seed"])
-    command = refused("evaluate", run, code=2).partition("train another run with ")[2]
-    _, *words = shlex.split(command)
+    _, *words = shlex.split(refused("evaluate", run, code=2).partition("train another run with ")[2])
     works(*words, "--run-dir", tmp_path / "other", "--max-epochs", "1")
     works("evaluate", tmp_path / "other")
 

@@ -235,8 +235,7 @@ def test_only_one_process_trains_in_a_folder(run: Path, data: Path) -> None:
     try:
         assert ready.wait(60)
         assert "file.busy" in refused(*resumed(run)).codes
-        overwrite = ["train", "--data", data, "--run-dir", run, "--overwrite", *SMALL]
-        assert "file.busy" in refused(*overwrite).codes
+        assert "file.busy" in refused("train", "--data", data, "--run-dir", run, "--overwrite", *SMALL).codes
         assert {path.name: path.read_bytes() for path in run.iterdir()} == before
         works("evaluate", run)  # reading is free
     finally:

@@ -33,8 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(data: Path, run: Path, epochs: int, *more: str) -> Any:
     words = ("train", "--data", data, "--run-dir", run, "--model", "linear", "--max-epochs", str(epochs), *more)
-    done = works(*words)
-    return done
+    return works(*words)
 
 
 # --- metrics and loggers --------------------------------------------------------------------------------------------

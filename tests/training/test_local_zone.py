@@ -80,8 +80,7 @@ def test_a_file_in_utc_is_that_of_wall_times_where_the_zone_is_kept(run: Path, w
 
 
 def test_training_on_either_is_the_same(run: Path, utc: Path) -> None:
-    days = utc.with_name("days.csv")
-    other = small_run(utc, "of_utc", "--learning-rate", "0.01", "--holidays", days)
+    other = small_run(utc, "of_utc", "--learning-rate", "0.01", "--holidays", utc.with_name("days.csv"))
     assert socialx.load_run(other).epochs[0].validation_mae == socialx.load_run(run).epochs[0].validation_mae
     assert socialx.load_run(other).protocol.holidays == socialx.load_run(run).protocol.holidays
     assert f"times of {LA}" in works("evaluate", other).stdout
@@ -97,8 +96,7 @@ def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None
     for command in ("predict", "evaluate"):
         assert (line := refused(command, run, "--data", paris)).code == "fit.other-clock"
         assert "Europe/Paris" in line
-    copy = tmp_path / "copy"
-    small = small_run(moved(wall, tmp_path / "own.h5", LA), copy, "--max-epochs", "2")
+    small = small_run(moved(wall, tmp_path / "own.h5", LA), tmp_path / "copy", "--max-epochs", "2")
     with h5py.File(tmp_path / "own.h5", "r+") as file:
         file["metadata"].attrs["local_zone"] = "Europe/Paris"
     assert refused("train", "--resume", small, "--max-epochs", "3").code == "fit.other-clock"

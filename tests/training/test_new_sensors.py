@@ -100,8 +100,7 @@ def test_tables_for_other_sensors() -> None:
 
 
 def test_a_new_sensor_is_forecast_and_named(free: Path, data: Path, five: Path, tmp_path: Path) -> None:
-    output = tmp_path / "next.csv"
-    result = works("predict", free, "--data", five, "--interval", "0.8", "-o", output)
+    result = works("predict", free, "--data", five, "--interval", "0.8", "-o", tmp_path / "next.csv")
     (new,) = set(api.load_run(free).path and _ids(five)) - set(_ids(data))
     assert {"run.some-new", "run.intervals-of-all"} <= set(result.codes)
     assert str(free) in result.stderr
@@ -116,8 +115,7 @@ def test_a_new_sensor_is_forecast_and_named(free: Path, data: Path, five: Path, 
         axis = sensor_axis(name)
         if axis is not None:
             assert not table.select(axis, place).any()
-    scores = works("evaluate", free, "--data", five, "--by", "sensor", "--drift")
-    assert new in scores.stdout
+    assert new in works("evaluate", free, "--data", five, "--by", "sensor", "--drift").stdout
 
 
 def test_a_sensor_that_left_the_file_is_not_missed(free: Path, data: Path, tmp_path: Path) -> None:
@@ -131,8 +129,7 @@ def test_a_sensor_that_left_the_file_is_not_missed(free: Path, data: Path, tmp_p
 def test_another_network_and_a_run_that_needs_its_sensors_are_refused(
     free: Path, trained: Path, five: Path, tmp_path: Path
 ) -> None:
-    other = renamed(five, tmp_path / "other.h5")
-    assert refused("predict", free, "--data", other).code == "run.all-new"
+    assert refused("predict", free, "--data", renamed(five, tmp_path / "other.h5")).code == "run.all-new"
     assert (line := refused("evaluate", trained, "--data", five)).code == "fit.other-data"
     assert "4 sensors with --data" in line
 

@@ -109,8 +109,7 @@ def test_what_is_used_up_or_not_of_this_model_is_not_named(
     sections: dict[str, Any], remedies: tuple[str, ...], helps: list[str], data: Path
 ) -> None:
     on_card = replace(experiment(data, **sections), precision=Precision("32-true", torch.device("cuda:0")))
-    error = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size)
-    (message,) = error.messages
+    (message,) = make_memory_error(on_card, remedies, on_card.settings.loader.batch_size).messages
     assert (message.code, message.where, " 4 sensors" in message.problem) == (CODE, "cuda:0", True)
     assert re.findall(r"\w+=\{.*?\}|model\.\w+", message.remedy) == helps
 

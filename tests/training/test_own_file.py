@@ -185,8 +185,7 @@ def test_a_file_that_grew_is_the_same_file(place: Path) -> None:
     last = open_store(place / "data/small.h5").timestamps[-1].decode()
     grown(place / "data/small.h5", "2012-05-04 09:20:00")
     assert last == "2012-05-04 09:15:00"
-    found = api.predict(place / "runs/a")
-    assert str(found.origin[0]) == "2012-05-04T09:20:00"
+    assert str(api.predict(place / "runs/a").origin[0]) == "2012-05-04T09:20:00"
     api.evaluate(place / "runs/a")
 
 
@@ -208,8 +207,7 @@ def test_other_files_that_a_run_names_are_those_of_its_training(place: Path, mon
     run = small_run(Path("data/small.h5"), place / "runs/b", "--distances", "roads.csv")
     monkeypatch.chdir(place.parent / "elsewhere")
     Path("roads.csv").write_text(roads.replace("700", "9000"))
-    experiment = api.load_run(run)
-    assert experiment.settings.pooling.distances == place / "roads.csv"
+    assert api.load_run(run).settings.pooling.distances == place / "roads.csv"
     api.train(resume=run, max_epochs=2)
     renamed = place.rename(place.with_name("renamed"))
     assert api.load_run(renamed / "runs/b").settings.pooling.distances == renamed / "roads.csv"

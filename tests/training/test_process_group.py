@@ -372,7 +372,6 @@ def test_a_step_of_several_processes_sums_once_and_is_the_step(precision: str, m
     for ranks in (1, 3):
         chosen = trainer(learning_rate=1e-2, weight_decay=1e-3, gradient_clip_val=1.0)
         made = Learner(forecaster(social=2), network(), Precision(precision, CPU), chosen, ProcessGroup(0, ranks))
-        losses = [made.step([example(seed=seed), example(seed=9)]) for seed in range(4)]
-        ends.append(torch.stack(losses))
+        ends.append(torch.stack([made.step([example(seed=seed), example(seed=9)]) for seed in range(4)]))
     assert len(sums) == 4
     torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)

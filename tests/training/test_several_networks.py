@@ -64,8 +64,7 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
         assert alone is None or torch.equal(found, alone)
         assert all(torch.equal(tensor, own[network][name]) for name, tensor in model.named_buffers())
         seen.append((network, batch.inputs.double().sum().item()))
-    lengths = [len(train_loader(each)) for each in networks]
-    assert len(loader) == len(seen) == sum(lengths)
+    assert len(loader) == len(seen) == sum(len(train_loader(each)) for each in networks)
     for network, experiment in enumerate(networks):
         wanted = [batch.inputs.double().sum().item() for batch, _ in train_loader(experiment).epoch(3)]
         assert [total for which, total in seen if which == network] == wanted
@@ -111,8 +110,7 @@ def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_
     assert error("--zero-shot", "--extra-data", data).code == "train.sensors-twice"
     assert error("--zero-shot", "--extra-data", f"{other},{other}").code == "train.sensors-twice"
     (tmp_path / "shared").mkdir()
-    shared = small_file(tmp_path / "shared", 2 * DAY, 7)
-    assert "5 sensors" in error("--zero-shot", "--extra-data", shared)
+    assert "5 sensors" in error("--zero-shot", "--extra-data", small_file(tmp_path / "shared", 2 * DAY, 7))
     assert error("--zero-shot", "--extra-data", tmp_path / "gone.h5").code == "file.missing"
 
 

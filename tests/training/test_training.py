@@ -17,8 +17,8 @@ from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.errors import SocialxError
 from socialx.core.precision import Precision
 from socialx.core.progress import Event, Note, Work, subscribe
-from socialx.data.loaders import DeviceLoader
 from socialx.data.series import OLD
+from socialx.dataset.loaders import DeviceLoader
 from socialx.training.learner import Learner
 from socialx.training.loop import TrainState, catch_signals, fit, load_progress, run_steps
 from socialx.training.run_folder import RunFolder, lock_new_run
@@ -153,8 +153,7 @@ def test_without_a_folder_the_model_ends_with_its_best_weights() -> None:
     validation = loader(split="validation", batch_size=64)
     progress = fit(made, loader(batch_size=64), validation)
     assert progress.best_epoch == progress.epoch - 2  # the last epoch was worse
-    score = scores_of(made.model, validation).overall.mae
-    assert score == pytest.approx(progress.best_mae, rel=1e-6)
+    assert scores_of(made.model, validation).overall.mae == pytest.approx(progress.best_mae, rel=1e-6)
 
 
 class InterruptedLoader(DeviceLoader):
@@ -293,16 +292,14 @@ def test_an_unwritable_run_folder_is_one_line(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     run_fit(learner(), tmp_path / "run", epochs=1)
     assert refusal(lambda: fresh_run(tmp_path / "run"), "--overwrite", task="train").code == "run.exists"
-    run = fresh_run(tmp_path / "run", overwrite=True)
-    assert not (run.path / "best.safetensors").exists()
+    assert not (fresh_run(tmp_path / "run", overwrite=True).path / "best.safetensors").exists()
 
 
 @pytest.mark.parametrize("more", [["--max-epochs", "2"], ["--set", "trainer.max_epochs=2"]], ids=["flag", "set"])
 def test_a_run_that_goes_on_longer_says_where_its_learning_rate_ends(more: list[str], tmp_path: Path) -> None:
     data, run = small_file(tmp_path, 150), tmp_path / "run"
     options = ["--model", "linear", "--max-epochs", "1", "--batch-size", "32"]
-    first = works("train", "--data", data, "--run-dir", run, *options)
-    assert "train.rate" not in first.codes
+    assert "train.rate" not in works("train", "--data", data, "--run-dir", run, *options).codes
     result = works("train", "--resume", run, *more)
     assert result.codes.count("train.rate") == 1
     assert "ends in epoch 2" in result.stderr

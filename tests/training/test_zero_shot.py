@@ -76,8 +76,7 @@ def test_it_forecasts_another_network(run: Path, folder: Path) -> None:
 def test_a_run_of_one_network_is_refused_elsewhere_with_the_flag_that_helps(data: Path, folder: Path) -> None:
     tied = small_run(data, folder / "tied", "--sensor-embedding")
     (folder / "else").mkdir()
-    other = small_file(folder / "else", 2 * DAY, 3)
-    assert "--zero-shot" in refused("predict", tied, "--data", other)
+    assert "--zero-shot" in refused("predict", tied, "--data", small_file(folder / "else", 2 * DAY, 3))
 
 
 def test_another_unit_gives_the_same_forecast_in_it(run: Path, data: Path, folder: Path) -> None:
@@ -97,8 +96,7 @@ def test_a_forecast_says_how_much_is_known_of_the_network(run: Path, data: Path)
 
 def test_the_run_of_the_package_forecasts_a_file(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    forecast = socialx.predict("zero-shot", data)
-    assert np.isfinite(forecast.values).all()
+    assert np.isfinite(socialx.predict("zero-shot", data).values).all()
     copied = socialx.evaluate("zero-shot", data, split="all", baselines=True)
     assert copied["zero-shot"].overall().mae < copied["naive"].overall().mae
     assert refused("predict", "zero-shot", code=2).code == "data.none"
@@ -126,8 +124,7 @@ def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path)
     wider = tmp_path / "wider.h5"
     table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="30min", name="time"), ["S1", "S2"])
     table.to_csv(tmp_path / "a.csv")
-    places = "id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n"
-    (tmp_path / "at.csv").write_text(places)
+    (tmp_path / "at.csv").write_text("id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n")
     given = {"meta_csv": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
     assert (error := refused("predict", "zero-shot", "--data", wider)).code == "run.other-step"
@@ -199,8 +196,7 @@ def test_some_hours_at_which_a_detector_is_stuck_are_not_its_pace(run: Path, dat
     whole = slower(data, tmp_path / "whole.h5", 1.0)
     with edited(whole, tmp_path / "stuck.h5") as file:
         file["data/features"][:DAY, 1] *= 0.3
-    moments = [moments_of(run, path) for path in (whole, tmp_path / "stuck.h5")]
-    assert torch.equal(*moments)
+    assert torch.equal(*[moments_of(run, path) for path in (whole, tmp_path / "stuck.h5")])
 
 
 def test_later_readings_do_not_change_the_pace_of_an_earlier_forecast(run: Path, data: Path, tmp_path: Path) -> None:
@@ -221,8 +217,7 @@ def test_an_hour_in_which_half_of_the_sensors_are_congested_is_no_slow_network(
 
 
 def test_a_network_of_nearly_the_same_pace_is_left_as_it_is(run: Path, data: Path, tmp_path: Path) -> None:
-    near = [moments_of(run, slower(data, tmp_path / "near.h5", ratio)) for ratio in (1.0, 1.05)]
-    assert torch.equal(*near)
+    assert torch.equal(*[moments_of(run, slower(data, tmp_path / "near.h5", ratio)) for ratio in (1.0, 1.05)])
 
 
 def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +27,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import free_bytes, usable_cores
-from socialx.core.errors import Argument, SocialxError, in_short
-from socialx.data.series import Series
-from socialx.data.source import PAGE_ROWS
+from socialx.core.errors import Argument, Message, SocialxError, in_short
+from socialx.core.progress import note
+from socialx.data.augmentation import AugmentedSource
+from socialx.data.climatology import ALL_DAYS, Climatology, PastDays
+from socialx.data.series import Series, WindowLayout
+from socialx.data.source import PAGE_ROWS, RowSource
 from socialx.settings.schema import LoaderSettings
 
 MakeSeries = Callable[[slice], Series]  # rows from the start of a page -> series
@@ -37,6 +42,10 @@ GIB = 1 << 30
 SHARD_SHARE = 0.125  # of free memory: up to three training and two validation shards are loaded at once
 SHARD_ON_CPU = GIB // 8  # a larger shard takes memory from other programs at equal speed
 HOST = torch.device("cpu")
+READING_BYTES = 5  # per observation, and per climatology value
+WORTH_A_LINE = GIB
+ON_DEVICE_SHARE = 0.5  # of free memory: the model needs the rest
+AUGMENTED_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -371,3 +380,109 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
 
 def _identity(example: Any) -> Any:
     return example
+
+
+def series_bytes(rows: int, sensors: int, columns: int) -> int:
+    """Return the bytes that a series takes on the device. columns: features, and target climatologies."""
+    return READING_BYTES * rows * sensors * columns
+
+
+def choose_mode(
+    settings: LoaderSettings, path: Path, shape: tuple[int, int, int], device: torch.device
+) -> LoaderSettings:
+    """Return the settings with a mode: on_device if the series fits into half the free memory, else sharded.
+
+    shape: rows, sensors and columns, as in ``series_bytes``. Large data get a note. Raises SocialxError if on_device is
+    set and the series exceeds the free memory.
+    """
+    rows, sensors, _ = shape
+    need, free = series_bytes(*shape), free_bytes(device)
+    fits = free is None or need <= ON_DEVICE_SHARE * free
+    mode = ("on_device" if fits else "sharded") if settings.mode == "auto" else settings.mode
+    room = "" if free is None else f", {free / GIB:.1f} GiB are free"
+    size = f"{rows:,} rows x {sensors:,} sensors take {need / GIB:.1f} GiB on {device}{room}"
+    if mode == "on_device" and free is not None and need > free:
+        remedy = f"use {Argument('loader.mode', 'sharded')}, or fewer days with {Argument('data.days', 'N')}"
+        raise SocialxError("data.no-memory", path, size, remedy)
+    if need >= WORTH_A_LINE or mode != "on_device":
+        note(Message("data.loader-mode", path, f"{size}: loader mode {mode}"), True)
+    return settings.model_copy(update={"mode": mode})
+
+
+@dataclass(frozen=True, eq=False)
+class Loaders:
+    """Loaders for one file, in the mode from the settings.
+
+    source: all features. measured: for each feature, whether augmentation may change it. settings: with a chosen mode.
+    teacher_forecast: teacher forecasts by first window row, float16 [t,P*N*G].
+    """
+
+    source: RowSource
+    layout: WindowLayout
+    device: torch.device
+    settings: LoaderSettings
+    climatology: Climatology
+    measured: Sequence[bool]
+    teacher_forecast: np.ndarray | None
+    _kept: dict[PastDays, Series] = field(default_factory=dict, init=False, repr=False)
+
+    def load(self, order: WindowOrder, days: PastDays | None = None, teacher: bool = False) -> Loader:
+        """Return a loader for windows in order; days: behind the climatology, ``None`` for all days if it is read.
+
+        teacher: whether the windows are training windows, which carry the teacher forecasts.
+        """
+        days = self._days_read(days)
+        teacher_forecast = self.teacher_forecast if teacher else None
+        if self.settings.mode == "on_device":
+            series = self.series(days)
+            return DeviceLoader(series if teacher_forecast is None else series.with_teacher(teacher_forecast), order)
+        if days:
+            self.climatology.table(days, slice(0, 0))  # once, before worker processes start
+        make_series = partial(self._read_rows, days, teacher_forecast)
+        if self.settings.mode == "sharded":
+            return ShardLoader(make_series, self.layout.length, self.device, order)
+        return WorkerLoader(make_series, self.layout.length, self.device, self.settings, order)
+
+    @cached_property
+    def observations(self) -> Series:
+        """All rows on the device, apart from the climatology."""
+        return Series(self.source, self.layout, self.device)
+
+    def series(self, days: PastDays | None = None) -> Series:
+        """Return all rows on the device, with climatology if the model reads one; days: as in ``load``."""
+        if (days := self._days_read(days)) is None:
+            return self.observations
+        if days not in self._kept:
+            self._kept.clear()  # keep one
+            series = Series(self._rows(days), self.layout, self.device) if days.augmented else self.observations
+            table = self.climatology.table(days, slice(0, len(self.source.seconds)))
+            self._kept[days] = series.with_climatology(table)
+        return self._kept[days]
+
+    def shard_windows(self, windows: int) -> int:
+        """Return windows per shard: equal shards of limited size for a split of ``windows``; 0 for a single shard."""
+        mode, days = self.settings.mode, self.climatology.days
+        if self.settings.shard_gb is None and mode == "on_device":
+            return 0
+        columns = self.source.shape[1] + len(self.layout.targets) * (len(days.windows) if days else 0)
+        row = series_bytes(1, self.source.shape[0], columns)
+        row += 0 if self.teacher_forecast is None else self.teacher_forecast[0].nbytes
+        rows = shard_bytes(self.settings, self.device if mode == "sharded" else HOST) // row
+        fit = max(PAGE_ROWS, rows - PAGE_ROWS - self.layout.length)
+        return 0 if fit >= windows else -(-windows // -(-windows // fit))
+
+    def _days_read(self, days: PastDays | None) -> PastDays | None:
+        return days or (ALL_DAYS if self.climatology.days else None)
+
+    def _rows(self, days: PastDays | None) -> RowSource:
+        """Return the row source for ``days``, augmented if they say so."""
+        return AugmentedSource(self.source, AUGMENTED_SEED, self.measured) if days and days.augmented else self.source
+
+    def _read_rows(self, days: PastDays | None, teacher_forecast: np.ndarray | None, rows: slice) -> Series:
+        """Return existing rows as a series in host memory, with climatology over ``days`` and any teacher forecasts."""
+        rows = slice(rows.start, min(rows.stop, len(self.source.seconds)))
+        pinned = self.device.type == "cuda" and self.settings.mode == "sharded"
+        series = Series(self._rows(days), self.layout, HOST, rows, pinned)
+        if days:
+            series = series.with_climatology(self.climatology.table(days, rows))
+        return series if teacher_forecast is None else series.with_teacher(teacher_forecast[rows])

@@ -58,8 +58,8 @@ def split_windows(
 ) -> Windows:
     """Cut a series into windows, split 70/10/20, and drop windows across a time gap.
 
-    seconds int64 [T]: local time read as UTC; a row may miss its time by slack_s. Split method ``canonical`` cuts all T
-    - lookback - horizon + 1 windows and splits their count with ``round``, as published results do: windows at a border
+    seconds int64 [T]: local time read as UTC; a row may be off by slack_s. Split method ``canonical`` cuts all T
+    - lookback - horizon + 1 windows and splits the count with ``round``, as published results do: windows at a border
     share rows. Method ``strict`` splits the rows first, int(0.7 T) and int(0.1 T), so that windows share no row.
     published int64 [T]: times that close the gap over which published results have windows; canonical windows across
     that gap stay and are counted in ``across_gaps``. Raises SocialxError for an empty split.

@@ -17,13 +17,12 @@ from socialx.core.environment import free_bytes
 from socialx.core.errors import Command, Message, SocialxError, counted
 from socialx.core.progress import note
 from socialx.data.calendar import WALL, Calendar, slots_per_day
-from socialx.data.climatology import DailyStats, PastDays
-from socialx.data.loaders import WHOLE, Loader, RankShare, WindowOrder
-from socialx.data.loading import ON_DEVICE_SHARE, Climatology, Loaders, allocate, choose_mode
+from socialx.data.climatology import Climatology, DailyStats, PastDays, allocate
 from socialx.data.scaler import DataSpec, MeanStd, measure
 from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import PAGE_ROWS, pages
-from socialx.data.windows import Windows, split_windows
+from socialx.dataset.loaders import ON_DEVICE_SHARE, WHOLE, Loader, Loaders, RankShare, WindowOrder, choose_mode
+from socialx.dataset.windows import Windows, split_windows
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import STATIC_UNITS, Sensors
 from socialx.files.store.published import DATASETS
@@ -62,9 +61,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data file as a model uses it: columns of rows, the windows that are scored, and their loaders.
+    """A data file as read by a model: columns of rows, the windows that are scored, and the loaders.
 
-    stores: one per feature, the first target first. moments: mean and deviation per feature, from the training rows or
+    stores: by feature, the first target first. moments: mean and deviation per feature, from the training rows or
     from a run. windows: ``None`` if the file stays unsplit, for forecasts from the last lookback. loading: section
     ``loader`` with the chosen mode. train_climatology_days: the days that training reads; ``None`` if the model reads
     only observations. prior_climatology: statistics stored in a run for days before this file. calendar: local clock
