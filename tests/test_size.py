@@ -50,14 +50,14 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 32715),
-    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 8947),
-    "files of socialx/": (lambda: len(MODULE_FILES), 178),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 32707),
+    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9089),
+    "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38036),
-    "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 520),
-    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3474),
-    "lines of the import order": (lambda: len(order()) - 1, 12),
-    "floors": (floors, 10),  # data and model stand above the settings, whose sections they read
+    "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 531),
+    "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3473),
+    "lines of the import order": (lambda: len(order()) - 1, 11),
+    "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),
     "flags": (flags, 330),  # predict takes what convert asks for a table
 }
