@@ -1,21 +1,18 @@
-"""Files as DCRNN, BasicTS, LibCity and T-GCN publish them, made of any readings."""
+"""Files as DCRNN and BasicTS publish them, made of any readings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from tests.array_files import fractions, weekdays
-from tests.data_files import IDS, speeds, timestamps
 
 NAMES = ("train.npz", "val.npz", "test.npz")
 Windows = dict[str, dict[str, np.ndarray]]
 PARTS = ("train", "val", "test")
-GEO_ORDER = (2, 0, 1)
 FEATURES = ["traffic speed", "time of day", "day of week"]
 
 
@@ -71,35 +68,3 @@ def write_parts(
 def columns(times: list[str]) -> np.ndarray:
     """What BasicTS 1.0 keeps of the times: of the day and of the week, [T,2]."""
     return np.stack([fractions(times), weekdays(times) / 7], axis=-1)
-
-
-def iso(time: str) -> str:
-    return time.replace(" ", "T") + "Z"
-
-
-def write_geo(folder: Path, ids: tuple[str, ...] = IDS) -> None:
-    rows = [f'{vdid},Point,"[{-118 - i / 100}, {34 + i / 100}]"' for i, vdid in enumerate(ids)]
-    (folder / "METR_LA.geo").write_text("\n".join(["geo_id,type,coordinates", *rows]) + "\n")
-
-
-def write_dyna(folder: Path, channels: dict[str, np.ndarray], form: Callable[[str], str] = iso) -> Path:
-    lines = [",".join(["dyna_id,type,time,entity_id", *channels])]
-    for column, vdid in enumerate(IDS):
-        for row, time in enumerate(timestamps(len(next(iter(channels.values()))))):
-            values = (repr(float(values[row, column])) for values in channels.values())
-            lines.append(",".join([str(len(lines) - 1), "state", form(time), vdid, *values]))
-    path = folder / "METR_LA.dyna"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def write_both(folder: Path, rows: int = 30) -> tuple[Path, np.ndarray]:
-    values = speeds(rows)
-    write_geo(folder, tuple(IDS[place] for place in GEO_ORDER))
-    return write_dyna(folder, {"traffic_speed": values}), values
-
-
-def write_t_gcn(path: Path, values: np.ndarray, ids: tuple[str, ...] = IDS) -> Path:
-    lines = [",".join(ids), *(",".join(map(repr, row)) for row in values.tolist())]
-    path.write_text("\n".join(lines) + "\n")
-    return path

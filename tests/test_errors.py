@@ -95,12 +95,7 @@ def test_paths_below_the_current_folder_are_typed_from_there(tmp_path: Path, mon
     ("task", "key", "value", "typed"),
     [
         ("train", "loader.mode", "sharded", "--mode sharded"),
-        (
-            "train",
-            "pooling.adaptive_adjacency_rank",
-            0,
-            "--set pooling.adaptive_adjacency_rank=0",
-        ),  # of no command
+        ("train", "pooling.adaptive_adjacency_rank", 0, "--set pooling.adaptive_adjacency_rank=0"),  # of no command
         ("predict", "loader.mode", "sharded", "--set loader.mode=sharded"),
         ("predict", "model.encoder_batch", None, "--set model.encoder_batch"),
         ("doctor", "pooling.require_locations", False, "--set pooling.require_locations=off"),

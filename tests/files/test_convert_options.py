@@ -46,8 +46,7 @@ def test_an_argument_that_is_none_is_refused_with_the_one_that_is_meant(tmp_path
 )
 def test_a_value_that_cannot_be_is_refused_by_its_option(argument: str, value: str, code: str, word: str) -> None:
     flag = f"--{argument.replace('_', '-')} "
-    said = refusal(lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}), flag, word)
-    assert said.code == code
+    assert refusal(lambda: ConvertOptions.from_call("convert", "data.csv", {argument: value}), flag, word).code == code
 
 
 def test_values_are_read_by_their_option() -> None:

@@ -122,10 +122,7 @@ BAD = {
     "a torn gzip": (b"\x1f\x8b\x08", "read"),
     "packed otherwise": (b"BZh91AY", "bunzip2"),
     "cells shifted": ("id,name,lat,lon\n1,I-5, 12,34.15,-118.3\n", "line 2 has 5 cells"),
-    "only a name": (
-        "comment,lat,lon\n1,34,-118\n",
-        "sensor_id",
-    ),
+    "only a name": ("comment,lat,lon\n1,34,-118\n", "sensor_id"),
     "short LargeST row": ("ID,Lat,Lng,Lanes\n1,34,-118\n", "line 2 has 3 cells"),
 }
 

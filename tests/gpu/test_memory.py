@@ -15,7 +15,7 @@ from torch import Tensor
 
 from socialx.model.xlstm.encoder import SharedEncoder
 from socialx.settings.schema import ModelSettings
-from tests.commands import small_file, socialx
+from tests.commands import small_file, socialx, works
 from tests.gpu.device import CUDA, PSEUDO
 
 pytestmark = pytest.mark.gpu
@@ -102,8 +102,7 @@ def test_out_of_memory_names_settings_that_then_train(tmp_path: Path) -> None:
         assert result.exit_code == 1
         remedies = named(result.stderr)
         assert [flags[0] for flags in remedies] == ["--batch-size", "--encoder-batch", "--activation-checkpointing"]
-        again = socialx(*command, *remedies[0], "--run-dir", tmp_path / "halved")
-        assert again.exit_code == 0, again.stderr
+        works(*command, *remedies[0], "--run-dir", tmp_path / "halved")
 
 
 def test_scoring_out_of_memory_names_settings_that_then_score(tmp_path: Path) -> None:

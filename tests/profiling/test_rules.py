@@ -61,13 +61,12 @@ def changed(profile: Profile, changes: Mapping[str, Any]) -> Profile:
 def healthy(clock: str = "device") -> Profile:
     """A profile in which nothing can be improved: 100 steps of 0.1 s, four workers that keep up."""
     traced = clock == "device"
-    memory = (60 * GIB, 80 * GIB, *((62 * GIB, 0) if traced else (None, None)), 0.0, 0.5)
     made = Profile(
         window=Window(100, 100 * STEP_S, 10, clock),
         shares=Phases(0.01, 0.01, 0.97, 0.01, *((0.95, 0.02) if traced else ())),
         step_ms=StepTimes(100.0, 101.0, 102.0),
         throughput=Throughput(640.0, 1e6),
-        memory=Memory(*memory),
+        memory=Memory(60 * GIB, 80 * GIB, *((62 * GIB, 0) if traced else (None, None)), 0.0, 0.5),
         loader=LoaderFacts("workers", 1000, 4, 2, None, GIB, 20 * GIB, 0.1, 3.9, None, 0.0),
         host=Host(4, 16, 1.5, None if traced else 0.0, 0.0),
         fluctuation=Fluctuation(0.1, 0.97, 0.9, 1.0, 10.0),

@@ -307,11 +307,7 @@ def test_a_picture_without_positions_targets_or_pooling(run: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--model", "linear"], "model.kind linear"),
-        (["--pooling", "none"], "pooling.kind none"),
-    ],
+    ("options", "says"), [(["--model", "linear"], "model.kind linear"), (["--pooling", "none"], "pooling.kind none")]
 )
 def test_a_model_without_pooling_says_so(options: list[str], says: str, data: Path, tmp_path: Path) -> None:
     folder = small_run(data, options[1], *options)

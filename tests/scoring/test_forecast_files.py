@@ -173,11 +173,7 @@ def odd(frame: pd.DataFrame, horizon: object) -> pd.DataFrame:
         (lambda f: f.assign(sensor="S" + f["sensor"].astype(str)), "given.foreign", "4 of 4 sensors"),
         (lambda f: f.assign(unit="km/h"), "given.other-unit", "km/h, .* in mph"),
         (lambda f: f.assign(lead_minutes=f["lead_minutes"] // 5), "given.lead", "1, 2, 3 min"),
-        (
-            lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2),
-            "given.lead",
-            "70, 80, 90 min (.|\\n)*'horizon': 24",
-        ),
+        (lambda f: f.assign(lead_minutes=f["lead_minutes"] * 2), "given.lead", "70, 80, 90 min (.|\\n)*'horizon': 24"),
         (lambda f: pd.concat([f, f.iloc[:3]]), "given.repeat", "3 "),
         (lambda f: f.assign(origin=f["origin"].dt.strftime("%d/%m/%Y %H:%M")), "given.times", "column origin"),
         (lambda f: f.assign(forecast="fast"), "given.no-numbers", "column forecast"),

@@ -295,9 +295,8 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
         (["--plot", tmp_path / "f.jpg"], 2, "output.suffix", "'.jpg'"),
         (["--output", tmp_path], 1, "output.folder", str(tmp_path)),
     ):
-        result = socialx("predict", run, *arguments)
-        assert (result.exit_code, result.codes) == (status, (code,)), result.stderr
-        assert says in result.stderr
+        error = refused("predict", run, *arguments, code=status)
+        assert (error.code, says in error) == (code, True), error
     assert there.read_text() == "origin,forecast\n"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
     works("predict", run, "--output", there, "--overwrite")

@@ -314,6 +314,5 @@ def test_evaluate_knows_which_run_started_from_the_other(folder: Path, tmp_path:
     start = small_run(data, folder / "long/start", "--zero-shot", *SMALL)
     begun(start, data, folder / "long/run", *STILL)
     runs = [folder / "long/run", start]
-    said = works("evaluate", *runs, "--compare", "--split", "all").stdout
-    assert f" {runs[0]} from {start}: no significant " in said
+    assert f" {runs[0]} from {start}: no significant " in works("evaluate", *runs, "--compare", "--split", "all").stdout
     assert socialx.evaluate(runs, compare=True, split="all").difference.start == str(start)

@@ -234,8 +234,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path: Path) -> N
     made = learner()
     with torch.no_grad():
         made.model.scaler.target_std.fill_(float("nan"))
-    line = refusal(lambda: run_fit(made, tmp_path / "run"), "--learning-rate", task="train")
-    assert line.code == "train.not-finite"
+    assert refusal(lambda: run_fit(made, tmp_path / "run"), "--learning-rate", task="train").code == "train.not-finite"
 
 
 def read_state(run: RunFolder) -> dict[str, Any]:

@@ -232,8 +232,7 @@ def test_a_slower_network_is_learnt_from_at_its_own_pace(data: Path, tmp_path: P
 @pytest.mark.parametrize("minutes", [10, 15])
 def test_a_file_of_a_longer_step_is_forecast_in_its_own(run: Path, tmp_path: Path, minutes: int) -> None:
     times = pd.date_range("2024-01-30", periods=3 * 1440 // minutes, freq=f"{minutes}min", name="time")
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
+    table = pd.DataFrame(np.random.default_rng(0).uniform(40, 60, (len(times), 3)), times, ["S1", "S2", "S3"])
     table.to_csv(tmp_path / "a.csv")
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,34.1,-118.3\nS2,34.2,-118.3\nS3,34.2,-118.2\n")
     given = {"meta_csv": tmp_path / "at.csv", "units": "mph", "timezone": "America/Los_Angeles"}
