@@ -7,7 +7,8 @@ Every function counts once, where it is first entered; neighbours of one file ar
 room that stands above the one before, in the import order of docs/architecture.md; the rooms through which a file
 becomes batches count as one floor.  Left out are
 
-- the ground floor, which is the first two lines of that order (core and settings), and the display of progress;
+- the ground floor, which is the first two lines of that order (core and settings), and what the door does: the display
+  of progress and the spelling of messages;
 - properties, which read a field, and functions inside functions;
 - what is entered inside the loops of training and scoring: they go round by nature.
 """
@@ -80,7 +81,7 @@ def walk(arguments: list[str]) -> list[Stay]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if module != "socialx.__main__":
             import_module(module)
-    ground = order()[0] | order()[1] | {"__init__", "files", "cli.progress_bars"}
+    ground = order()[0] | order()[1] | {"__init__", "files", "cli.progress_bars", "cli.error_flags"}
     seen: set[CodeType] = set()
     stays: list[Stay] = []
     inside = 0

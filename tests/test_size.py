@@ -56,7 +56,7 @@ SIZES = {
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38036),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 531),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3473),
-    "lines of the import order": (lambda: len(order()) - 1, 11),
+    "lines of the import order": (lambda: len(order()) - 1, 12),
     "floors": (floors, 9),
     "settings": (lambda: len(KEYS), 65),
     "flags": (flags, 330),  # predict takes what convert asks for a table

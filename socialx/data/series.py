@@ -324,13 +324,12 @@ class ContextReader:
         index = np.maximum(rows - first, 0)
         return values[index], valid[index] & (rows >= 0)[..., None, None]
 
-    def count_valid(self, batch: Batch) -> np.ndarray:
-        """Count lookback rows with a valid first target, or any valid input if the target is not read, int64 [B,N]."""
+    def input_state(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of valid lookback rows int64 [B,N], and whether a sensor ever reported, bool [B,N].
+
+        Valid: with the first target, or with any input if the target is not read.
+        """
         first, inputs = self.layout.targets[0], self.layout.inputs
         column = inputs.index(first) if first in inputs else None
         valid = batch.valid.any(dim=-1) if column is None else batch.valid[..., column]
-        return valid.sum(dim=1).numpy()
-
-    def has_reported(self, batch: Batch) -> np.ndarray:
-        """Return whether the first target was ever observed up to each origin, bool [B,N]."""
-        return ~batch.last_observed[..., 0].isnan().numpy()
+        return valid.sum(dim=1).numpy(), ~batch.last_observed[..., 0].isnan().numpy()

@@ -48,7 +48,7 @@ class Lookback:
 
     def forecast(self, run: str, values: np.ndarray, band: Band | None = None) -> Forecast:
         """Return the model output float32 [1,P,N,G] as a forecast by a run, with intervals if ``band`` is given."""
-        return self.issue.forecast(run, [self.issue.part(self.batch, values)], band)
+        return self.issue.forecast(run, [(values, *self.issue.context.input_state(self.batch))], band)
 
 
 @dataclass(eq=False)

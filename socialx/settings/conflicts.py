@@ -79,3 +79,10 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
         raise SettingsError(
             "settings.conflict", "", problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}"
         )
+
+
+def pooling_in_effect(settings: Settings) -> PoolingSettings:
+    """Return the section ``pooling`` with what has no effect on the model switched off."""
+    off = {"distances": None, "use_positional": False, "adaptive_adjacency_rank": 0}
+    idle = idle_settings(settings)
+    return settings.pooling.model_copy(update={name: value for name, value in off.items() if f"pooling.{name}" in idle})

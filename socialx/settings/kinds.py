@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from socialx.core.errors import SettingsError
+from socialx.core.errors import Argument, SettingsError
 
 CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # name of a class outside socialx
 
@@ -55,6 +55,22 @@ class Model(Kind):
 
     social: bool = False
     sensor_tables: tuple[str, ...] | bool = False
+
+    def build(self, network: Any, model: Any, pooling: Any) -> Any:
+        """Build the model for a network from the sections ``model`` and ``pooling``, with fresh weights.
+
+        Raises SettingsError for sizes that do not go together.
+        """
+        built = self.load()
+        try:
+            if self.social:
+                return built(network, model, pooling)
+            reads = self.arguments(built, [name for name in type(model).model_fields if name != "kind"])
+            return built(network, **{name: getattr(model, name) for name in reads})
+        except ValueError as error:  # a combination of sizes that cannot be built
+            sizes = ", ".join(str(Argument(f"model.{name}")) for name in ("width", "blocks", "slstm_at"))
+            problem = f"the model cannot be built: {error}"
+            raise SettingsError("model.sizes", "", problem, f"change {sizes}") from None
 
 
 @dataclass(frozen=True)

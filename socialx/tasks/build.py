@@ -19,9 +19,9 @@ from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
-from socialx.settings.conflicts import idle_settings, refuse_conflicts
+from socialx.settings.conflicts import pooling_in_effect, refuse_conflicts
 from socialx.settings.kinds import CustomModel, find_model
-from socialx.settings.schema import ModelSettings, PoolingSettings, Settings
+from socialx.settings.schema import Settings
 
 
 @dataclass(frozen=True)
@@ -65,42 +65,17 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
     graph = pooling.neighbours, pooling.max_distance_km, pooling.distances, pooling.require_locations
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
     longer = {name: fit.finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
-    model = build_model(settings, replace(network, **longer))
+    network = replace(network, **longer)
+    torch.manual_seed(settings.trainer.seed)
+    kind = find_model(settings.model.kind)
+    model: nn.Module = kind.build(network, settings.model, pooling)
+    if isinstance(kind, CustomModel):
+        model.register_forward_hook(partial(_check_shape, kind.name, network))
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
     seed = settings.trainer.seed
     protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, seed, pooling.distances)
     return Experiment(settings, precision, data, model, protocol)
-
-
-def build_model(settings: Settings, network: DataSpec) -> nn.Module:
-    """Build the model for a network, with fresh weights drawn from ``trainer.seed``.
-
-    Raises SettingsError for sizes that do not go together.
-    """
-    kind = find_model(settings.model.kind)
-    torch.manual_seed(settings.trainer.seed)
-    model_class = kind.load()
-    try:
-        if kind.social:
-            return model_class(network, settings.model, pooling_in_effect(settings))
-        reads = kind.arguments(model_class, [name for name in ModelSettings.model_fields if name != "kind"])
-        model: nn.Module = model_class(network, **{name: getattr(settings.model, name) for name in reads})
-    except ValueError as error:  # a combination of sizes that cannot be built
-        sizes = (Argument(f"model.{name}") for name in ("width", "blocks", "slstm_at"))
-        raise SettingsError(
-            "model.sizes", "", f"the model cannot be built: {error}", f"change {', '.join(map(str, sizes))}"
-        ) from None
-    if isinstance(kind, CustomModel):
-        model.register_forward_hook(partial(_check_shape, kind.name, network))
-    return model
-
-
-def pooling_in_effect(settings: Settings) -> PoolingSettings:
-    """Return the section ``pooling`` with what has no effect on the model switched off."""
-    off = {"distances": None, "use_positional": False, "adaptive_adjacency_rank": 0}
-    idle = idle_settings(settings)
-    return settings.pooling.model_copy(update={name: value for name, value in off.items() if f"pooling.{name}" in idle})
 
 
 def _prepare_device(settings: Settings) -> Precision:

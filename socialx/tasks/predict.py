@@ -13,7 +13,6 @@ from typing import Annotated, Any, Unpack
 
 import numpy as np
 
-from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
 from socialx.core.help import INTERVAL, RUN, Sensors, Times, table_help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
@@ -74,7 +73,7 @@ class Asked:
         return None if self.start is None and self.end is None else "start"
 
 
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # model output, valid rows and whether a sensor reported, of a batch
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]  # of a batch: model output float32 [B,P,N,G], and ``input_state``
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +87,6 @@ class Issue:
     context: ContextReader
     origins: np.ndarray
     shown: int = 1
-
-    def part(self, batch: Batch, output: np.ndarray) -> Part:
-        """Return the model output float32 [B,P,N,G] for a batch with the state of its input."""
-        return output, self.context.count_valid(batch), self.context.has_reported(batch)
 
     def forecast(self, run: str, parts: Sequence[Part], band: Band | None = None) -> Forecast:
         """Return a run's output for all origins as a Forecast, with intervals if ``band`` is given.
@@ -196,7 +191,8 @@ def predict(
             issue = Issue(experiment, context, origins, SHOWN_HISTORIES)
             with work("predict", len(origins), "forecasts") as bar:
                 for _, batch in context.batches(origins, experiment.settings.loader.batch_size):
-                    parts.append(issue.part(batch, experiment.precision.infer(experiment.model, batch)))
+                    output = experiment.precision.infer(experiment.model, batch)
+                    parts.append((output, *context.input_state(batch)))
                     bar.advance(len(batch.last))
         forecast = issue.forecast(str(run_folder.named), parts, band)
         doubt = other_missing(experiment.protocol.missing, trained.missing)

@@ -210,9 +210,8 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
     indices, period = select_windows(experiment.data, part.split, part.start, part.end)
     scored = ScoredSplit(part.split, indices, period, experiment, opened)
     scored = _within_files(scored, files) if files else scored
-    opened = {name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()}
-    scored = replace(scored, opened=opened)
     _ = scored.loader  # reads the file: impossible readings are refused before a note
+    opened.update({name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()})
     for name, one in opened.items():
         one.prepare(scored.origins)
         if one.trained.checksum != experiment.protocol.checksum:

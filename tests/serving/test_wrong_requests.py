@@ -122,7 +122,8 @@ def test_a_sensor_without_an_earlier_reading_in_the_data_never_reported(experime
     times = [f"2001-01-01 07:{5 * k:02d}" for k in range(12)]
     body = json.dumps({"times": times, "readings": {first: [60.0] * 12}}).encode()
     lookback = posted.read_issue(experiment, "application/json", body)
-    assert lookback.issue.context.has_reported(lookback.batch).tolist() == [[True, False, False, False]]
+    _, reported = lookback.issue.context.input_state(lookback.batch)
+    assert reported.tolist() == [[True, False, False, False]]
 
 
 # --- bodies without an end ------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def posted(experiment: Any, times: list[str]) -> np.ndarray:
     """The origin of a forecast from posted rows, in seconds of the file; some of the readings count."""
     readings = {experiment.data.sensors.ids[0]: [60.0] * len(times)}
     issue = read_issue(experiment, "application/json", json.dumps({"times": times, "readings": readings}).encode())
-    assert issue.issue.context.count_valid(issue.batch)[0, 0] >= 6
+    assert issue.issue.context.input_state(issue.batch)[0][0, 0] >= 6
     return issue.issue.origins
 
 
