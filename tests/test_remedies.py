@@ -79,6 +79,7 @@ class World:
     fill: dict[str, Path | str] = field(default_factory=dict)
     made: dict[str, list[Command]] = field(default_factory=dict)  # site -> commands made there
     printed: dict[int, str] = field(default_factory=dict)  # identity of a command -> as printed
+    kept: list[Command] = field(default_factory=list)  # so that no identity comes twice
 
     def watch(self) -> None:
         """Note every command that is made, and how the command line writes it."""
@@ -96,6 +97,7 @@ class World:
             text = write(task, part)
             if isinstance(part, Command):
                 self.printed[id(part)] = text
+                self.kept.append(part)
             return text
 
         registered()

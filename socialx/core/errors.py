@@ -30,7 +30,7 @@ class Argument:
     value: Any = None
 
     def __str__(self) -> str:
-        return _SPELL.get()(self)
+        return SPELL.get()(self)
 
 
 class Command:
@@ -41,7 +41,7 @@ class Command:
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def __str__(self) -> str:
-        return _SPELL.get()(self)
+        return SPELL.get()(self)
 
 
 SECRET = re.compile(r"(\b[a-z]+:/{1,2}[^/\s:@]*):[^/\s@]+(?=@)")  # the password of a URL, also of one taken for a path
@@ -85,17 +85,17 @@ def from_here(text: str) -> str:
     return text
 
 
-_SPELL: ContextVar[Spell] = ContextVar("socialx_spell", default=python)
+SPELL: ContextVar[Spell] = ContextVar("socialx_spell", default=python)
 
 
 @contextmanager
 def spelling(spell: Spell) -> Iterator[Spell]:
     """Write every argument and command in the block by ``spell``; yields the function used before."""
-    before, token = _SPELL.get(), _SPELL.set(spell)
+    before, token = SPELL.get(), SPELL.set(spell)
     try:
         yield before
     finally:
-        _SPELL.reset(token)
+        SPELL.reset(token)
 
 
 Edit = Callable[[str], str]

@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from socialx.core.batch import Batch, Target, TrainingBatch
 from socialx.core.environment import free_bytes, usable_cores
-from socialx.core.errors import Argument, Message, SocialxError, in_short
+from socialx.core.errors import SPELL, Argument, Message, SocialxError, in_short, spelling
 from socialx.core.progress import note
 from socialx.data.augmentation import AugmentedSource
 from socialx.data.climatology import ALL_DAYS, Climatology, PastDays
@@ -201,10 +202,10 @@ class ShardLoader(Loader):
                 loaded = {shard: future for shard, future in loaded.items() if last[shard] >= batch}
                 for shard in first:  # in order of use
                     if shard not in loaded and (first[shard] == batch or (first[shard] > batch and len(loaded) < 2)):
-                        loaded[shard] = self._pool.submit(self._read, shard)
+                        loaded[shard] = self._submit(shard)
                 all_loaded = self._ahead is None and all(first[shard] <= batch or shard in loaded for shard in first)
                 if next_shard is not None and all_loaded and (next_shard in loaded or len(loaded) < 2):
-                    read = loaded.get(next_shard) or self._pool.submit(self._read, next_shard)
+                    read = loaded.get(next_shard) or self._submit(next_shard)
                     self._ahead = number + 1, next_shard, read
                 used = {shard: loaded[shard].result().ready() for shard in np.unique(row_shards).tolist()}
                 example = gather(used, row_shards, starts[batch], back[batch] if reordered[batch] else None)
@@ -212,6 +213,11 @@ class ShardLoader(Loader):
         finally:
             for waiting in loaded.values():
                 waiting.cancel()
+
+    def _submit(self, shard: int) -> Future[_DeviceCopy]:
+        """Read a shard in the thread, whose messages are written for the door of the caller."""
+        context = copy_context()
+        return self._pool.submit(lambda: context.run(self._read, shard))
 
     def _read(self, shard: int) -> _DeviceCopy:
         """Read the windows of a shard, by number in file order, and start the copy to the device."""
@@ -351,6 +357,7 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
     def __init__(self, make_series: MakeSeries, length: int, most_bytes: int) -> None:
         """most_bytes: of the pages that the worker keeps."""
         self._make_series, self._length, self._most_bytes = make_series, length, most_bytes
+        self._spell = SPELL.get()  # a spawned worker would not know the door
         self._pages: OrderedDict[int, Series] = OrderedDict()  # least recently used first
 
     def __getitem__(self, batch: tuple[np.ndarray, np.ndarray]) -> tuple[TrainingBatch, float] | SocialxError:
@@ -359,7 +366,8 @@ class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):
         pages = starts // PAGE_ROWS
         try:
             names, permutation, reordered = sort_by_series(pages)
-            series = {page: self._page(page) for page in np.unique(pages).tolist()}
+            with spelling(self._spell):
+                series = {page: self._page(page) for page in np.unique(pages).tolist()}
             back = torch.from_numpy(permutation.argsort()) if reordered else None
             example = gather(series, names, torch.from_numpy(starts[permutation]), back)
             return _mask_padding(example, bool(real.all()), torch.from_numpy(real)), time.perf_counter() - began

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,8 @@ def load_progress(learner: Learner, run: RunFolder) -> TrainState:
     device, rank = learner.precision.device, learner.group.rank
     with run.open_last(device) as content:
         learner.load_state(content["learner"])
+        if {*content["progress"]} != {field.name for field in fields(TrainState)}:
+            raise ValueError("the progress has other names")
         progress = TrainState(**{**content["progress"], "interrupted": False})
         if rank < len(content["random"]):
             random = content["random"][rank]

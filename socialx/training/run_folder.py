@@ -74,7 +74,8 @@ TEXT_BYTES = 16 << 20  # limit for text files: 100,000 sensors and 10,000 epochs
 CPU = torch.device("cpu")
 ANOTHER = "train again or name another run"
 # What zipfile, pickle and torch raise for other files than last.pt, and torch for the state of another model.
-UNFIT = (OSError, EOFError, RuntimeError, LookupError, TypeError, ValueError, BadZipFile, UnpicklingError)
+UNFIT: tuple[type[Exception], ...] = (OSError, EOFError, RuntimeError, LookupError, AttributeError)
+UNFIT += (TypeError, ValueError, BadZipFile, UnpicklingError)
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
@@ -546,6 +547,10 @@ def find_restarted_run(path: Path | None, job: str) -> tuple[TrainedRun | None, 
         unknown = "training restarted after a process had ended, and needs the name of the run folder"
         raise SettingsError("train.restarted", "", unknown, f"add {Argument('trainer.run_dir', 'RUN')}")
     begun_by = path / "job.txt"
-    if not job or not begun_by.exists() or read_text(begun_by, TEXT_BYTES).strip() != job:
+    try:
+        begun = bool(job) and read_text(begun_by, TEXT_BYTES).strip() == job
+    except (OSError, ValueError):
+        begun = False
+    if not begun:
         return None, False
     return (open_to_resume(path), True) if (path / "last.pt").exists() else (None, True)

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 
+from socialx.cli.error_flags import write
 from socialx.core.batch import TrainingBatch
-from socialx.core.errors import SocialxError
+from socialx.core.errors import Argument, SocialxError, spelling
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
 from socialx.dataset import loaders as loading
@@ -184,7 +186,7 @@ class Broken(Arrays):
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         if rows.start >= 2 * PAGE_ROWS:
-            raise SocialxError("test.said", "data.h5", "truncated or damaged", "convert it again")
+            raise SocialxError("test.said", "data.h5", "truncated or damaged", Argument("missing", 0))
         if rows.start >= PAGE_ROWS:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().read(rows)
@@ -211,6 +213,14 @@ def test_what_fails_in_the_thread_of_a_chunk_is_the_error_itself() -> None:
     source = Broken(LONG.values, LONG.valid, LONG.seconds)
     with refuses("test.said"):
         list(made("sharded", source, np.arange(2500, 2600), batch_size=8, shard=10).epoch(0))
+
+
+@pytest.mark.parametrize("mode", ["sharded", "workers"])
+def test_a_message_from_a_thread_or_a_worker_is_written_for_the_door(mode: str) -> None:
+    source = Broken(LONG.values, LONG.valid, LONG.seconds)
+    with spelling(partial(write, "train")), refuses("test.said") as caught:
+        list(made(mode, source, np.arange(2500, 2600), batch_size=8, shard=10).epoch(0))
+    assert "--missing 0" in str(caught.value)
 
 
 def test_a_loader_that_is_dropped_leaves_no_thread() -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from socialx.core.disk import file_lock, temporary_for
 from socialx.core.errors import SocialxError
 from socialx.core.sealed_tensors import fingerprint
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import find_restarted_run, open_run
 from tests.commands import SMALL, cross, process, refused, small_run, socialx, works
 from tests.data_files import refusal
 
@@ -99,6 +99,8 @@ CHANGES: dict[str, Callable[[Content], object]] = {
     ),
     "no progress": lambda c: c.pop("progress"),
     "more progress": lambda c: c["progress"].update(more=1),
+    "less progress": lambda c: c["progress"].pop("ranks"),
+    "an odd optimizer": lambda c: c["learner"]["optimizer"].update(state=[]),
     "no generators": lambda c: c.update(random=None),
 }
 
@@ -118,6 +120,13 @@ def test_a_truncated_state_is_refused(share: float, run: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     assert "last.pt: the checkpoint is unreadable (" in refused(*resumed(run))
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None], ids=["no text", "a folder"])
+def test_a_job_that_cannot_be_read_is_another_one(content: bytes | None, run: Path) -> None:
+    job = run / "job.txt"
+    job.write_bytes(content) if content else job.mkdir()
+    assert find_restarted_run(run, "42") == (None, False)
 
 
 METRICS = [
