@@ -73,7 +73,7 @@ def main() -> None:
 def one_run(folder: Path, layers: ConfigLayers) -> dict[str, Any]:
     """Train, unless that is done, and score -> what the table needs of it."""
     run = trained(folder, layers)
-    found = socialx.evaluate([run], progress=Show("evaluate"))
+    found = socialx.evaluate([run], progress=Show())
     scores, (of_run,) = found[run], found.protocol.trained.values()
     return {
         "seed": run.settings.trainer.seed,

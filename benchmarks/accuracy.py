@@ -45,7 +45,7 @@ def main() -> None:
     before = json.loads((RESULTS / "accuracy.json").read_text())
     runs, protocol = before["runs"], before["protocol"]
     if folders:
-        found = socialx.evaluate(folders, progress=Show("evaluate"))
+        found = socialx.evaluate(folders, progress=Show())
         protocol = {key: value for key, value in found.protocol.as_dict().items() if key not in ("trained", "seed")}
         if before["protocol"]["checksum"] != protocol["checksum"]:
             sys.exit(f"{RESULTS / 'accuracy.json'}: scores on other data")

@@ -155,11 +155,11 @@ def trained(folder: Path, layers: ConfigLayers) -> socialx.Run:
     asked = layers.load()
     run = socialx.load_run(folder) if (folder / "metrics.jsonl").exists() else None
     if run is None:
-        run = socialx.train(settings=layers, run_dir=folder, overwrite=True, progress=Show("train"))
+        run = socialx.train(settings=layers, run_dir=folder, overwrite=True, progress=Show())
     elif differ := differences(run.settings, asked.settings, [k for k, v in asked.origin.items() if v == ARGUMENT]):
         sys.exit(f"{folder}: a run with {differ}: name another --runs")
     elif not complete(run):
-        run = socialx.train(resume=run, progress=Show("train"))
+        run = socialx.train(resume=run, progress=Show())
     if not complete(run):
         sys.exit(f"{folder}: interrupted: the same command goes on")
     return run

@@ -81,7 +81,7 @@ def main() -> None:
     arguments.add_argument("run", type=Path)
     arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
     given = arguments.parse_args()
-    with subscribe(Show("evaluate")):
+    with subscribe(Show()):
         parts = errors_of(given.run, given.data)
     found = {}
     for how, made in (("plain", plain), ("by share of free flow", by_share)):

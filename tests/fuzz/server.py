@@ -29,8 +29,8 @@ def answer_once() -> None:
                 Path(SERVED).unlink()
                 if os.path.lexists(NEXT):
                     Path(NEXT).rename(SERVED)
-                assert service.latest
-                await service.latest.look(service.worker.ask)
+                assert service.served.latest
+                await service.served.latest.look(service.worker.ask)
                 found["then"] = await _answers(client)
         return found
 

@@ -229,8 +229,8 @@ def test_a_restart_takes_no_run_of_another_job(data: Path, tmp_path: Path) -> No
 
 OTHER_MEMORY = """
 import os, sys
-from socialx.data import loaders, loading
-loaders.free_bytes = loading.free_bytes = lambda device: 10**8 if os.environ["RANK"] == "0" else 2 * 10**5
+from socialx.dataset import loaders
+loaders.free_bytes = lambda device: 10**8 if os.environ["RANK"] == "0" else 2 * 10**5
 loaders.SHARD_SHARE = 0.5
 from socialx.cli import main
 main()
