@@ -140,7 +140,7 @@ def _stored(store: Store) -> dict[str, Any]:
             raise SocialxError("file.rows-attribute", store.path, problem, ADVICE)
         info, seconds = file.get(layout.SENSOR_INFO), file.get(layout.SECONDS)
         described = {layout.read_text(name) for name in info} if isinstance(info, h5py.Group) else set()
-        stored = seconds[()].ravel() if isinstance(seconds, h5py.Dataset) else None
+        stored = np.ravel(seconds[()]) if isinstance(seconds, h5py.Dataset) else None
         if stored is not None and stored.dtype.kind not in "iuf":
             raise SocialxError("file.epochs", store.path, f"{layout.SECONDS} holds {stored.dtype}, not numbers", ADVICE)
         timed = file[layout.TIMESTAMPS].asstr("utf-8", "replace")[:] != ""

@@ -121,6 +121,8 @@ def test_epochs_that_are_text_are_named_and_backfill_replaces_them(tmp_path: Pat
     for each in (path, older):
         changed(each, lambda file: put("metadata/timestamps_epoch", file["metadata/timestamps"][:])(file))
     assert refusal(lambda: inspect(path), "metadata/timestamps_epoch", "|S19").code == "file.epochs"
+    changed(path, put("metadata/timestamps_epoch", np.bytes_("far")))
+    assert refusal(lambda: inspect(path), "metadata/timestamps_epoch").code == "file.epochs"
     backfill(older)
     assert inspect(older).wrong_epochs == 0
 
