@@ -12,32 +12,26 @@ from functools import cache
 from pathlib import Path
 
 from tests.commands import ROOT
+from tests.test_architecture import PATHS, tree
 
 TEXTS = ROOT / "tests/messages.txt"
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.([a-z0-9]+(-[a-z0-9]+)*|\{.+\})")
-MADE_HERE = "core/errors.py"  # where messages are taken apart and put together
+MADE_HERE = "core.errors"  # where messages are taken apart and put together
 BASES = {"SocialxError", "Message", "fall_back"}
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    """The modules of the package by path."""
-    package = ROOT / "socialx"
-    return {str(path.relative_to(package)): ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
 
 
 @cache
 def makers() -> set[str]:
     """The names that make a message: errors with their subclasses, messages and fallbacks."""
     names = set(BASES)
-    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for module in PATHS for node in ast.walk(tree(module)) if isinstance(node, ast.ClassDef)]
     while found := {kind.name for kind in classes if {ast.unparse(base) for base in kind.bases} & names} - names:
         names |= found
     return names
 
 
 def calls() -> list[tuple[str, ast.FunctionDef | None, ast.Call]]:
-    """Each call that makes a message: the module's path, the innermost function and the call."""
+    """Each call that makes a message: the module, the innermost function and the call."""
     found: list[tuple[str, ast.FunctionDef | None, ast.Call]] = []
 
     def walk(path: str, node: ast.AST, function: ast.FunctionDef | None) -> None:
@@ -47,9 +41,9 @@ def calls() -> list[tuple[str, ast.FunctionDef | None, ast.Call]]:
                 found.append((path, function, child))  # type: ignore[arg-type]
             walk(path, child, inside)  # type: ignore[arg-type]
 
-    for path, tree in trees().items():
-        if path != MADE_HERE:
-            walk(path, tree, None)
+    for module in PATHS:
+        if module != MADE_HERE:
+            walk(module, tree(module), None)
     return found
 
 

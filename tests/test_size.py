@@ -50,10 +50,10 @@ def flags() -> int:
 
 # A change that lowers a number lowers it here too.
 SIZES = {
-    "lines of socialx/": (lambda: lines(MODULE_FILES), 32715),
+    "lines of socialx/": (lambda: lines(MODULE_FILES), 32702),
     "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9089),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38024),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 38018),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 531),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3474),
     "lines of the import order": (lambda: len(order()) - 1, 12),

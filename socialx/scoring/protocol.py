@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from socialx.core.environment import commit
-from socialx.core.errors import Argument, Command, Message, SocialxError, fall_back, sample, shortened
+from socialx.core.errors import Argument, Command, FallbackWarning, Message, SocialxError, sample, shortened
 from socialx.core.version import __version__
 from socialx.data.scaler import MeanStd
 from socialx.dataset import Dataset
@@ -312,7 +313,7 @@ class OtherData:
         for refuses, message in (row for differ in DIFFERENCES for row in differ(self)):
             if refuses:
                 raise SocialxError.together([message])
-            fall_back(message.code, message.where, message.problem, message.remedy, sample=message.sample)
+            warnings.warn(FallbackWarning(message), stacklevel=2)
 
     @property
     def same_network(self) -> bool:

@@ -132,9 +132,9 @@ class Runs:
         version = find_run_folder(self.folder).version
         opened = open_forecasting(open_run(folder), self.layers, split=False, same_missing=self.follow)
         experiment = opened.experiment
-        experiment.model.eval()
-        band = None if self.interval is None else opened.band(self.interval, int(experiment.data.store.seconds[-1]))
-        served = Served(experiment, folder.resolve().name, band)
+        served = Served(experiment, folder.resolve().name)
+        if self.interval is not None:
+            served.band = opened.band(self.interval, int(experiment.data.store.seconds[-1]))
         try:
             served.forecast_from_data()
         except SocialxError as error:

@@ -131,12 +131,8 @@ def train(
             trainer = plan.experiment.settings.trainer
             path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
             if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                raise SettingsError(
-                    "train.is-teacher",
-                    "",
-                    f"{Argument('trainer.run_dir', path)} is also a teacher",
-                    "name another folder",
-                )
+                taken = f"{Argument('trainer.run_dir', path)} is also a teacher"
+                raise SettingsError("train.is-teacher", "", taken, "name another folder")
         return carry_out(plan, path, group)
 
 
@@ -208,12 +204,8 @@ def _refuse_with_resume(resume: str | Path | Run, layers: ConfigLayers, overwrit
         ("trainer.init_from", layers.argument("trainer.init_from"), "weights"),
     ):
         if value:
-            raise SettingsError(
-                "train.resume-keeps",
-                "",
-                f"{resume} keeps its {kept}, without {Argument(argument, value)}",
-                "leave it out",
-            )
+            keeps = f"{resume} keeps its {kept}, without {Argument(argument, value)}"
+            raise SettingsError("train.resume-keeps", "", keeps, "leave it out")
 
 
 def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
@@ -300,14 +292,8 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
     """Return the Start event of a training, with notes on slow choices and on the batch that processes share."""
     settings, precision = experiment.settings, experiment.precision
     if settings.trainer.device == "auto" and not torch.cuda.is_available() and sees_gpu():
-        note(
-            Message(
-                "train.gpu-unused",
-                "",
-                "torch cannot use the GPU of this machine, so training runs on the CPU",
-                Command("doctor"),
-            )
-        )
+        unused = "torch cannot use the GPU of this machine, so training runs on the CPU"
+        note(Message("train.gpu-unused", "", unused, Command("doctor")))
     if left_out := experiment.protocol.windows_left_out.get("train"):
         lost = f"{counted(left_out, 'training window')} across a time gap were left out"
         note(Message("train.windows-left-out", experiment.data.store.path, lost), True)
