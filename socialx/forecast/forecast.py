@@ -115,6 +115,13 @@ class Forecast(ResultRepr):
             observed=observed,
         )
 
+    def first_steps(self, seconds: int | None) -> Forecast:
+        """Return the forecast up to a lead time in seconds; None for all lead times."""
+        steps = slice(None if seconds is None else seconds // (60 * self.step_minutes))
+        ends = [None if end is None else end[:, steps] for end in (self.lower, self.upper)]
+        values, times = self.values[:, steps], self.times[:, steps]
+        return replace(self, values=values, times=times, lower=ends[0], upper=ends[1])
+
     def largest_changes(self, count: int) -> tuple[str, ...]:
         """Return the ids of the ``count`` sensors with the largest |forecast - last observation| at any step."""
         last = self.at_issue()  # [W,N]

@@ -26,9 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch
+from socialx.core.errors import Argument, SocialxError
 from socialx.core.precision import Precision
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S, slots_per_day
+from socialx.data.medians import HistoricalMedians
 from socialx.data.scaler import StandardScaler
 from socialx.data.source import pages
 from socialx.dataset import Dataset
@@ -45,6 +47,7 @@ MIXES = ((1.0, 0.0), *((k / 4, 1 - k / 4) for k in range(3, -1, -1)), *((k / 4, 
 NAIVE = MIXES.index((0.0, 1.0))
 MARGIN = 0.02  # by which a mix that keeps nothing must be better than the forecast
 MEDIAN_ERRORS, LEAST_DAYS = 100, 3  # errors of the median sensor for each sensor; days that a sensor needs of its own
+LEVEL_SHARE, FADE_MINUTES = 0.5, 90.0  # of the last days' level that is kept, and after which an anomaly is 37 %
 MOVED = 0.01  # of the last observation: a smaller change tells nothing of a sensor
 DAYS_KEPT, PARTS_KEPT = 1000, 20  # in memory
 Key = TypeVar("Key", bound=Hashable)
@@ -148,14 +151,55 @@ def lean(forecast: Tensor, last: Tensor, usual: Tensor, kept: Tensor | float, na
     return torch.where(latest.isnan(), forecast, mixed)
 
 
+def fade(forecast: Tensor, usual: Tensor, step_minutes: int) -> Tensor:
+    """Return a forecast [B,p,N,G] with P lead times: beyond its own, the last anomaly fades into usual [B,P,N,G].
+
+    forecast(l) = usual(l) + exp(-(l - p) / 90 min) (forecast(p) - usual(p)); without ``usual`` the last value stays.
+    """
+    own = forecast.shape[1]
+    last, minutes = forecast[:, own - 1 :], step_minutes * torch.arange(1, usual.shape[1] - own + 1)
+    left = torch.exp(-minutes / FADE_MINUTES).to(forecast)[:, None, None] * (last - usual[:, own - 1 : own])
+    ahead = usual[:, own:] + left
+    return torch.cat([forecast, torch.where(ahead.isnan(), last, ahead)], dim=1)
+
+
 class PastForecasts(NamedTuple):
-    """Forecasts without leaning in the past of a file: forecast, usual, truth and valid [B,P,N,G], last [B,N,G]."""
+    """Forecasts of the network alone in the past of a file: forecast [B,p,N,G], last [B,N,G].
+
+    usual [2,B,P,N,G]: climatology and historical median; truth and valid [B,P,N,G].  P exceeds p for a longer horizon.
+    """
 
     forecast: Tensor
     last: Tensor
     usual: Tensor
     truth: Tensor
     valid: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """What a forecast leans on, and fades into: the climatology (0) or the historical median (1), and a level [N,G].
+
+    It is the one with the smaller error in the seven days before.  The level is half of the median anomaly there.
+    """
+
+    index: int
+    level: Tensor
+
+    @classmethod
+    def choose(cls, days: Sequence[PastForecasts]) -> Anchor | None:
+        """Choose by the days; None without observations."""
+        anomalies = [torch.where(past.valid, past.truth - past.usual, torch.nan).flatten(1, 2) for past in days]
+        if not anomalies:
+            return None
+        joined = torch.cat(anomalies, dim=1)  # [2,R,N,G]
+        errors = joined.abs().masked_fill(joined.isnan().any(0), torch.nan).nanmean((1, 2, 3))
+        index = int(errors[1] < errors[0])
+        return cls(index, LEVEL_SHARE * joined[index].nanmedian(0).values.nan_to_num(0.0))
+
+    def of(self, usual: Tensor) -> Tensor:
+        """Return the anchor [B,P,N,G] from the climatology and the historical median [2,B,P,N,G]."""
+        return usual[self.index] + self.level.to(usual.device)
 
 
 class Leaning(NamedTuple):
@@ -185,12 +229,13 @@ class LastDays:
     days: Tensor
 
     @classmethod
-    def measure(cls, days: Sequence[PastForecasts]) -> LastDays | None:
+    def measure(cls, days: Sequence[PastForecasts], anchor: Anchor, step_minutes: int) -> LastDays | None:
         """Sum the errors by day; None without observations."""
         tables = []
         for past in days:
-            valid = past.valid & past.last.isfinite()[:, None]
-            errors = [(lean(past.forecast, past.last, past.usual, *mix) - past.truth).abs() for mix in MIXES]
+            valid, usual = past.valid & past.last.isfinite()[:, None], anchor.of(past.usual)
+            forecast = fade(past.forecast, usual, step_minutes)
+            errors = [(lean(forecast, past.last, usual, *mix) - past.truth).abs() for mix in MIXES]
             moved = valid & (errors[NAIVE] > MOVED * past.last.abs()[:, None])
             parts = torch.stack([*(part.where(valid, 0.0) for part in errors), valid, moved])
             sums = parts.sum(1, dtype=torch.float64)
@@ -246,8 +291,8 @@ class Pace(NamedTuple):
 class Past:
     """A file before the local day of each forecast, and the results for a zero-shot run.
 
-    model: in the training's scale.  run, file: protocols.  On the run's own network forecasts are neither scaled nor
-    lean.
+    model: in the training's scale, with ``steps`` lead times; the horizon of ``data`` may be longer.  run, file:
+    protocols.  On the run's own network forecasts are neither scaled nor lean.
     """
 
     model: nn.Module
@@ -256,6 +301,7 @@ class Past:
     file: ScoringProtocol
     precision: Precision
     batch_size: int
+    steps: int
     _kept: dict[tuple[str, Hashable], Any] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
@@ -263,6 +309,15 @@ class Past:
     def adapts(self) -> bool:
         """Whether the file is of another network than the training."""
         return not self.file.same_network(self.run)
+
+    @property
+    def extends(self) -> bool:
+        """Whether the horizon is longer than the model's."""
+        return self.data.horizon > self.steps
+
+    @cached_property
+    def _medians(self) -> HistoricalMedians:
+        return HistoricalMedians(self.data.target_source)
 
     @cached_property
     def _days(self) -> np.ndarray:
@@ -288,24 +343,49 @@ class Past:
 
     def forecast(self, batch: Batch, leans: bool = True) -> Tensor:
         """Return the forecast [B,P,N,G] of windows of any days, each as its day knows the network."""
-        ways = []
-        for basis in self.bases(batch.origin.tolist()):
-            model = self.pace(basis).model if self.adapts else self.model
-            ways.append((model, self.leaning(basis) if leans else None))
-        parts = []
-        for index in indices_by([(id(model), id(leaning)) for model, leaning in ways]).values():
-            model, leaning = ways[int(index[0])]
-            part = batch
-            if len(index) < len(ways):
-                part = Batch(*(tensor[index.to(tensor.device)] for tensor in batch))
-            forecast: Tensor = model(part)
-            if leaning is not None:
-                forecast = leaning.apply(forecast, part.last_observed, _usual(part, forecast))
-            parts.append((index, forecast))
-        if len(parts) == 1:
-            return parts[0][1]
-        order = torch.cat([index for index, _ in parts]).argsort()
-        return torch.cat([forecast for _, forecast in parts])[order.to(parts[0][1].device)]
+
+        def on_day(basis: Basis, part: Batch) -> Tensor:
+            forecast, leaning = self._network(basis, part), self.leaning(basis) if leans else None
+            if leaning is None and not self.extends:
+                return forecast
+            step_minutes = self.data.store.step_minutes
+            if (anchor := self.anchor(basis)) is None:
+                needs = f"a forecast beyond {self.steps * step_minutes} min needs a day of readings before its own day"
+                shorter = f"use {Argument('horizon', f'{self.steps * step_minutes}min')}"
+                raise SocialxError("adapt.no-day", self.data.store.path, needs, shorter)
+            usual = anchor.of(self._usual(basis, part))
+            forecast = fade(forecast, usual, step_minutes)
+            return forecast if leaning is None else leaning.apply(forecast, part.last_observed, usual)
+
+        return self._by_day(batch, on_day)
+
+    def _by_day(self, batch: Batch, compute: Callable[[Basis, Batch], Tensor]) -> Tensor:
+        """Return what is computed of the windows with one basis at a time, joined in order along the first axis."""
+        indices = indices_by(self.bases(batch.origin.tolist()))
+        if len(indices) == 1:
+            return compute(next(iter(indices)), batch)
+        parts = (Batch(*(tensor[index.to(tensor.device)] for tensor in batch)) for index in indices.values())
+        joined = torch.cat([compute(basis, part) for basis, part in zip(indices, parts, strict=True)])
+        return joined[torch.cat([*indices.values()]).argsort().to(joined.device)]
+
+    def _network(self, basis: Basis, batch: Batch) -> Tensor:
+        """Return the forecast [B,p,N,G] of the model alone at the network's pace."""
+        model, rows = self.pace(basis).model if self.adapts else self.model, batch.inputs.shape[1] + self.steps
+        if self.extends:
+            parts = ("time_of_day", "day_of_week", "climatology", "climatology_confidence")
+            batch = batch._replace(**{name: getattr(batch, name)[:, :rows] for name in parts})
+        forecast: Tensor = model(batch)
+        return forecast
+
+    def _usual(self, basis: Basis, batch: Batch) -> Tensor:
+        """Return climatology and historical median over the horizon, [2,B,P,N,G]; NaN where there is none."""
+        steps = np.arange(1, self.data.horizon + 1) * 60 * self.data.store.step_minutes
+        times = batch.origin.cpu().numpy()[:, None] + steps
+        rows = int(np.searchsorted(self._days, basis.day or 0))
+        medians = self._medians.lookup(times.ravel(), rows).reshape(*times.shape, *self.data.target_source.shape)
+        usual = batch.climatology[:, batch.inputs.shape[1] :]
+        both = torch.from_numpy(medians).to(batch.last)
+        return torch.stack([usual if usual.shape[-1] else torch.full_like(both, torch.nan), both])
 
     def day_text(self, origin: int) -> str | None:
         """Return the local date at an origin, in seconds, before which rows count; None in the first day."""
@@ -338,13 +418,21 @@ class Past:
         return self.keep("lean", basis, DAYS_KEPT, partial(self._leaning, basis.day))
 
     def _leaning(self, day: int) -> Leaning | None:
-        last_days = LastDays.measure(list(self.past_week(day)))
+        week, anchor = list(self.past_week(day)), self.anchor(Basis(day, int(np.searchsorted(self._days, day))))
+        last_days = None if anchor is None else LastDays.measure(week, anchor, self.data.store.step_minutes)
         return None if last_days is None else last_days.decide()
+
+    def anchor(self, basis: Basis) -> Anchor | None:
+        """Return the anchor by the week before a day; None without observations there."""
+        if (day := basis.day) is None:
+            return None
+        return self.keep("anchor", basis, DAYS_KEPT, lambda: Anchor.choose(list(self.past_week(day))))
 
     def past_week(self, day: int, between: bool = False) -> Iterator[PastForecasts]:
         """Yield the forecasts that end on each of the seven days before a day (since 1970), without leaning.
 
-        They start 55 minutes apart at a 5-minute step, so that readings on a coarser clock meet every phase.
+        They start 55 minutes apart at a 5-minute step, so that readings on a coarser clock meet every phase; for a
+        longer horizon in proportion.
         between: start in the middle between two others.
         """
         for past in range(day - PAST_DAYS, day):
@@ -359,17 +447,20 @@ class Past:
         if first == stop:
             return None
         reach, apart = data.horizon * step_s, HOUR_S - step_s if step_s < HOUR_S else step_s
+        apart *= max(1, round(reach / (6 * HOUR_S)))
         earliest = max(int(seconds[0]) + (data.lookback - 1) * step_s, int(seconds[first]) - reach)
         latest = int(seconds[stop - 1]) - reach - between * (apart // (2 * step_s)) * step_s
         context = data.context(JITTER_S)
         times = np.arange(latest, earliest - 1, -apart)[::-1]
         times, parts = times[context.rows_at(times) >= 0], []
         for indices, batch in context.batches(times, self.batch_size):
-            forecast = torch.from_numpy(self.precision.infer(DailyModel(self, leans=False), batch))
+            forecast = torch.from_numpy(self.precision.infer(partial(self._by_day, compute=self._network), batch))
             rows = context.rows_at(times[indices, None] + step_s * np.arange(1, data.horizon + 1))
             truth, valid = (torch.from_numpy(part[..., list(context.layout.targets)]) for part in context.read(rows))
-            parts.append(PastForecasts(forecast, batch.last_observed, _usual(batch, forecast), truth, valid))
-        return PastForecasts(*map(torch.cat, zip(*parts, strict=True))) if parts else None
+            usual = self._by_day(batch, lambda basis, part: self._usual(basis, part).transpose(0, 1)).transpose(0, 1)
+            parts.append(PastForecasts(forecast, batch.last_observed, usual, truth, valid))
+        joined = (torch.cat(part, dim=part[0].ndim // 5) for part in zip(*parts, strict=True))
+        return PastForecasts(*joined) if parts else None
 
     def keep(self, kind: str, key: Hashable, most: int, make: Callable[[], Any]) -> Any:
         """Return what was made for a key, or make it; the ``most`` newest by kind are kept."""
@@ -389,6 +480,7 @@ class Past:
             rows = int(np.searchsorted(self._days, self._days[-1]))
             digest, self.data = self._digest(rows) if self._kept else b"", data
             del self._days
+            self.__dict__.pop("_medians", None)
             same = bool(digest) and self._digest(rows) == digest
             self._kept = {key: made for key, made in self._kept.items() if same and getattr(key[1], "rows", 0) <= rows}
 
@@ -399,12 +491,6 @@ class Past:
             values, valid = self.data.source.read(page)
             digest.update(np.where(valid, values, np.float32(np.nan)).tobytes())
         return digest.digest()
-
-
-def _usual(batch: Batch, forecast: Tensor) -> Tensor:
-    """Return the climatology over the horizon [B,P,N,G]; NaN for a model without one."""
-    usual = batch.climatology[:, batch.inputs.shape[1] :]
-    return usual if usual.shape[-1] else torch.full_like(forecast, torch.nan)
 
 
 class DailyModel(nn.Module):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from socialx.core.errors import Message, SocialxError, counted
+from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
 from socialx.forecast.forecast import Forecast
 from socialx.model.forecaster import CoarserStepAdapter
@@ -88,12 +88,15 @@ class Opened:
         calibrated = self.run.read_intervals(self.trained.weights)
         here = network_checksum(calibrated.sensors), calibrated.protocol.step_minutes
         same = here == (protocol.network, protocol.step_minutes) and protocol.same_network(calibrated.protocol)
-        if past is None or same:
+        if past is None or (same and not past.extends):
             flows = protocol.free_flow
             ratios = [float(rounded_ratios(flows[name], protocol, calibrated.protocol, name)) for name in data.targets]
             return calibrated.rescale(ratios), ""
 
         def guess(basis: Basis) -> ConformalIntervals:
+            if past.extends:
+                few = f"the week before has too few readings for intervals beyond {past.steps} steps"
+                raise SocialxError("run.few-errors", data.store.path, few, f"drop {Argument('interval')}")
             pace = past.pace(basis)
             pairs = zip(data.targets, pace.network.tolist(), strict=True)
             ratios = [float(rounded_ratios(speed, protocol, calibrated.protocol, name)) for name, speed in pairs]
@@ -138,6 +141,22 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
+def lengthen(experiment: Experiment, ahead_s: int) -> Experiment:
+    """Return the experiment with data for a horizon in seconds, where that is longer than the model's.
+
+    Raises SettingsError for a part of a step.
+    """
+    data, step_s = experiment.data, 60 * experiment.data.store.step_minutes
+    steps, rest = divmod(ahead_s, step_s)
+    if rest:
+        near = Argument("horizon", f"{(steps + 1) * step_s // 60}min")
+        parts = f"{Argument('horizon', f'{ahead_s // 60}min')} is no multiple of the step of {step_s // 60} min"
+        raise SettingsError("predict.horizon-step", "", parts, f"use {near}")
+    if steps <= data.horizon:
+        return experiment
+    return replace(experiment, data=replace(data, horizon=steps), protocol=replace(experiment.protocol, horizon=steps))
+
+
 def open_forecasting(
     run: Path | TrainedRun,
     layers: ConfigLayers,
@@ -145,15 +164,18 @@ def open_forecasting(
     *,
     split: bool = True,
     same_missing: bool = False,
+    ahead_s: int | None = None,
 ) -> Opened:
     """Open a run for a file, with trained weights on the device, in file units.
 
     first: the experiment of a run loaded before, whose data is reused. split: cut the file into splits; False takes the
     whole file and matches sensors by id. same_missing: refuse another missing-value rule, which is otherwise noted.
+    ahead_s: a longer horizon in seconds, of a zero-shot run.
     SocialxError for another feature, time step or, with sensor embeddings, network, and for weights that do not fit.
     """
     run = open_run(run) if isinstance(run, Path) else run
     experiment, weights, climatology = build_for_run(run, layers, first, split)
+    experiment = experiment if ahead_s is None else lengthen(experiment, ahead_s)
     settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
     free = takes_new_sensors(settings) and run.sensors is not None
     tied = sensor_tables(settings) and not free
@@ -190,6 +212,7 @@ def open_forecasting(
     past = None
     if settings.model.zero_shot:
         size, precision = settings.loader.batch_size, experiment.precision
-        past = Past(model.eval(), experiment.data, run.protocol, experiment.protocol, precision, size)
-    adapted = model if past is None or not past.adapts else DailyModel(past).eval()
+        steps = settings.data.horizon
+        past = Past(model.eval(), experiment.data, run.protocol, experiment.protocol, precision, size, steps)
+    adapted = model if past is None or not (past.adapts or past.extends) else DailyModel(past).eval()
     return Opened(run, replace(experiment, past=past, model=adapted), trained)

@@ -39,7 +39,7 @@ from socialx.tasks.opened import Band, Opened, open_forecasting
 from socialx.tasks.train import Run
 from socialx.tasks.trained_model import unit_doubts
 from socialx.tasks.user_data import Data, as_file
-from socialx.training.run_folder import open_run
+from socialx.training.run_folder import TrainedRun, open_run
 
 YEAR_DAYS = 365.25
 DOUBTED_CELLS = 1 << 21  # in the last rows of a file: 5 weeks of METR-LA
@@ -125,7 +125,7 @@ class Issue:
 
 
 @with_help
-def predict(
+def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of steps in the settings
     run: Annotated[str | Path | Run, RUN],
     data: Data = None,
     *,
@@ -133,6 +133,9 @@ def predict(
     start: Annotated[Time | None, Times("issue forecasts repeatedly, the first one here", "TIME")] = None,
     end: Annotated[Time | None, Times("the last of them; not set: the end", "TIME")] = None,
     every: Annotated[str | timedelta | None, Times("time between two: 15min; not set: the horizon", "TIME")] = None,
+    horizon: Annotated[
+        str | timedelta | None, Times("how far ahead: 4h; not set: as the run was trained", "TIME")
+    ] = None,
     sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
@@ -160,6 +163,8 @@ def predict(
     table is converted to a temporary file, with a note on keeping one.  A zero-shot run takes a frame as a table where
     ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``.
 
+    horizon: up to 24 h for a zero-shot run, whose forecast fades into the usual speeds beyond the trained lead times.
+
     A sensor with an incomplete lookback is forecast from the available observations; ``Forecast.marks`` lists these
     sensors.  Absent rows count as missing values.  A speed, flow or occupancy below 0 becomes 0, with a note.  Raises
     SocialxError for a file that is unsuitable for the run, too short or empty in the lookback, and for a run that lacks
@@ -171,10 +176,11 @@ def predict(
     asked = Asked(at, start, end, every)
     with subscribe(progress), ExitStack() as stack:
         run_folder = open_run(Path(str(run)))
+        ahead_s = parse_horizon(run_folder, horizon)
         typed = ConfigLayers.from_call(settings, sections)
         file, _ = stack.enter_context(as_file(data, run_folder, typed, about))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
-        opened = open_forecasting(run_folder, layers, split=False)
+        opened = open_forecasting(run_folder, layers, split=False, ahead_s=ahead_s)
         experiment, trained = opened.experiment, opened.trained
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
@@ -199,8 +205,29 @@ def predict(
         notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {run_folder.named}")] if doubt else []
         doubts = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*doubts, *odd)]
-        forecast = replace(forecast, notes=tuple(notes))
+        forecast = replace(forecast, notes=tuple(notes)).first_steps(ahead_s)
         return forecast if sensors is None else forecast.select(sensors)
+
+
+def parse_horizon(run: TrainedRun, horizon: str | timedelta | None) -> int | None:
+    """Return a horizon in seconds; None for the horizon of the run.
+
+    Raises SettingsError above a day, and for a run that forecasts less and is not zero-shot.
+    """
+    if horizon is None:
+        return None
+    seconds, protocol = parse_freq(horizon, "horizon", "24h"), run.protocol
+    own = 60 * protocol.step_minutes * protocol.horizon
+    if seconds > DAY_S:
+        longest = f"use {Argument('horizon', '24h')}"
+        raise SettingsError("predict.horizon-day", "", f"{Argument('horizon', horizon)} is longer than a day", longest)
+    if seconds > own and not run.values.get("model.zero_shot"):
+        file, steps = run.values.get("data.path"), min(MOST_STEPS, seconds // (60 * protocol.step_minutes))
+        fades = Command("predict", "zero-shot", data=file, horizon=horizon)
+        longer = Command("train", **{"data.path": file, "preset": preset_here(), "data.horizon": steps})
+        ends = f"{run.named} forecasts {own // 60} min, and {Argument('horizon', horizon)} asks for more"
+        raise SettingsError("predict.horizon", "", ends, f"use a zero-shot run: {fades}; or train a run: {longer}")
+    return seconds
 
 
 def find_doubtful_values(store: Store) -> list[Message]:
@@ -284,6 +311,8 @@ def _late_origin(experiment: Experiment, argument: str, second: int, last: int) 
     targets = None if experiment.data.targets == Settings().data.targets else command_text(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
+    if experiment.past is not None and second <= last + DAY_S:
+        return ends, f"use {latest} and {Argument('horizon', '24h')}"
     hours = f"{most * store.step_minutes / 60:g} h"
     return ends, f"use {latest}, or train a run that forecasts {hours}: {longer}"
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
@@ -14,10 +13,10 @@ from socialx.core.progress import note
 from socialx.data.climatology import DailyStats
 from socialx.data.scaler import MeanStd
 from socialx.dataset import Fit
-from socialx.files.store.quantities import ratio_of_units
+from socialx.files.store.quantities import KMH, ratio_of_units
 from socialx.files.store.store import Store, open_store
 from socialx.model.state import select_sensor_weights, starting_state
-from socialx.scoring.adaptation import ratios_there, scaler_for, speed_ratios, units_there
+from socialx.scoring.adaptation import ratios_there, scaler_for, units_there
 from socialx.scoring.protocol import NOWHERE, OtherData, ScoringProtocol, sensor_places
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import Config, ConfigLayers, differences
@@ -25,7 +24,8 @@ from socialx.settings.schema import SCORING, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.training.run_folder import RunWeights, TrainedRun
 
-MOST_STEP_MINUTES = 15  # the longest file step that a run with a shorter step forecasts
+MOST_STEP_MINUTES = 60  # the longest file step that a run with a shorter step forecasts
+ROADS_KMH = 25.0, 140.0  # free-flow speeds of networks
 
 
 def adapt_to_file(
@@ -218,18 +218,22 @@ def build_for_run(
 
 
 def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list[Message]:
-    """Return a question for each speed whose free flow suggests the other unit.
+    """Return a question for each speed whose free flow fits no road in its unit.
 
-    On the training network the limit is a factor of 1.4, in either direction.
+    On the training network, whose roads are known, free flow may differ from the training by a factor of 1.4.
     """
     messages = []
     for name, unit in file.targets.items():
-        other = {"mph": "km/h", "km/h": "mph"}.get(unit, unit)
-        ratio = float(speed_ratios(file.free_flow.get(name, 0.0), file, run, name))
-        off, off_in_other = (abs(np.log2(value)) for value in (ratio, ratio * ratio_of_units(other, unit)))
-        if off > 0.5 and (off_in_other < 0.25 or file.same_network(run)):
-            asked, unsaid = (other, other) if off_in_other < off else ("another unit", "UNIT")
-            flows = f"{file.free_flow[name]:.0f} {unit}, {run.free_flow[name]:.0f} {run.targets[name]}"
+        flow, trained = file.free_flow.get(name, 0.0), run.free_flow.get(name, 0.0)
+        if min(flow, trained) <= 0 or not {unit, run.targets[name]} <= {*KMH}:
+            continue
+        slowest, fastest = ROADS_KMH
+        if file.same_network(run):
+            slowest, fastest = (trained * KMH[run.targets[name]] * factor for factor in (2**-0.5, 2**0.5))
+        fitting = [other for other, ratio in KMH.items() if slowest <= flow * ratio <= fastest]
+        if unit not in fitting:
+            asked, unsaid = (fitting[0], fitting[0]) if len(fitting) == 1 else ("another unit", "UNIT")
+            flows = f"{flow:.0f} {unit}, {trained:.0f} {run.targets[name]}"
             problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
             helps = f"convert again with {Argument('units', unsaid)} if so, or give a frame in {unit}"
             messages.append(Message("run.unit-doubt", path, problem, helps))

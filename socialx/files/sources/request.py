@@ -48,14 +48,14 @@ class Option(Help):
 _Times, _Sensors = partial(Option, panel="Times"), partial(Option, panel="Sensors")
 
 
-def parse_freq(given: str | timedelta, argument: str = "freq") -> int:
-    """Convert ``5min``, ``300s``, ``1h`` or a timedelta to seconds; ``argument``: the option's name in errors."""
+def parse_freq(given: str | timedelta, argument: str = "freq", example: str = "5min") -> int:
+    """Convert ``5min``, ``300s``, ``1h`` or a timedelta to seconds; argument, example: for the error."""
     text = f"{given.total_seconds():.0f}s" if isinstance(given, timedelta) else str(given)
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
         raise SettingsError(
-            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", "use 5min"
+            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", f"use {example}"
         )
     return step
 
