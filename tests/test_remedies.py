@@ -260,9 +260,9 @@ def edited_settings(world: World) -> Path:
 
 
 def coarse(world: World, run: str | Path = "zero-shot") -> str:
-    """A file with a row in half an hour."""
+    """A file with a row in three quarters of an hour."""
     header, *rows = world.fill["FILE"].read_text().splitlines()
-    world.fill["FILE"].write_text("\n".join([header, *rows[::6]]) + "\n")
+    world.fill["FILE"].write_text("\n".join([header, *rows[::9]]) + "\n")
     world.fill["FILE.h5"] = named(world, "--units", "mph")
     return world.says("predict", run, "--data", world.fill["FILE.h5"])
 

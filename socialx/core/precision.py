@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from socialx.core.batch import Batch
 from socialx.core.errors import Argument, Command, Message, SettingsError
@@ -37,10 +37,11 @@ class Precision:
         """Return the forward pass context. Weights, gates, states, geometry and loss stay fp32."""
         return torch.autocast(self.device.type, dtype=self.low, enabled=self.low is not None)
 
-    def infer(self, model: Callable[[Batch], torch.Tensor], batch: Batch) -> np.ndarray:
+    def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
         """Return the forecast float32 [B,P,N,G] (P steps, G targets) on the host, from a model in evaluation mode."""
         with torch.inference_mode(), self.autocast():
-            return model(batch.to(self.device)).float().cpu().numpy()
+            forecast: torch.Tensor = model(batch.to(self.device))
+            return forecast.float().cpu().numpy()
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Return the gradient scaler, enabled for fp16 only: bf16 has fp32's range."""

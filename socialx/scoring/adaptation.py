@@ -47,7 +47,7 @@ MIXES = ((1.0, 0.0), *((k / 4, 1 - k / 4) for k in range(3, -1, -1)), *((k / 4, 
 NAIVE = MIXES.index((0.0, 1.0))
 MARGIN = 0.02  # by which a mix that keeps nothing must be better than the forecast
 MEDIAN_ERRORS, LEAST_DAYS = 100, 3  # errors of the median sensor for each sensor; days that a sensor needs of its own
-LEVEL_SHARE, FADE_MINUTES = 0.5, 90.0  # of the last days' level that is kept, and after which an anomaly is 37 %
+LEVEL_SHARE, FADE_MINUTES = 0.5, 45.0  # of the level of the last days; after which 37 % of an anomaly is left
 MOVED = 0.01  # of the last observation: a smaller change tells nothing of a sensor
 DAYS_KEPT, PARTS_KEPT = 1000, 20  # in memory
 Key = TypeVar("Key", bound=Hashable)
@@ -154,7 +154,7 @@ def lean(forecast: Tensor, last: Tensor, usual: Tensor, kept: Tensor | float, na
 def fade(forecast: Tensor, usual: Tensor, step_minutes: int) -> Tensor:
     """Return a forecast [B,p,N,G] with P lead times: beyond its own, the last anomaly fades into usual [B,P,N,G].
 
-    forecast(l) = usual(l) + exp(-(l - p) / 90 min) (forecast(p) - usual(p)); without ``usual`` the last value stays.
+    forecast(l) = usual(l) + exp(-(l - p) / 45 min) (forecast(p) - usual(p)); without ``usual`` the last value stays.
     """
     own = forecast.shape[1]
     last, minutes = forecast[:, own - 1 :], step_minutes * torch.arange(1, usual.shape[1] - own + 1)
@@ -291,8 +291,8 @@ class Pace(NamedTuple):
 class Past:
     """A file before the local day of each forecast, and the results for a zero-shot run.
 
-    model: in the training's scale, with ``steps`` lead times; the horizon of ``data`` may be longer.  run, file:
-    protocols.  On the run's own network forecasts are neither scaled nor lean.
+    model: in the training's scale, with the horizon of ``data``.  run, file: protocols; the horizon of ``file`` may be
+    longer.  On the run's own network forecasts are neither scaled nor lean.
     """
 
     model: nn.Module
@@ -301,7 +301,6 @@ class Past:
     file: ScoringProtocol
     precision: Precision
     batch_size: int
-    steps: int
     _kept: dict[tuple[str, Hashable], Any] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
@@ -313,7 +312,7 @@ class Past:
     @property
     def extends(self) -> bool:
         """Whether the horizon is longer than the model's."""
-        return self.data.horizon > self.steps
+        return self.file.horizon > self.data.horizon
 
     @cached_property
     def _medians(self) -> HistoricalMedians:
@@ -341,17 +340,21 @@ class Past:
         parts = zip(days.tolist(), whole.tolist(), rows.tolist(), strict=True)
         return [Basis(day if reaches else None, count) for day, reaches, count in parts]
 
-    def forecast(self, batch: Batch, leans: bool = True) -> Tensor:
-        """Return the forecast [B,P,N,G] of windows of any days, each as its day knows the network."""
+    def forecast(self, batch: Batch, leans: bool = True, fades: bool = True) -> Tensor:
+        """Return the forecast [B,P,N,G] of windows of any days, each as its day knows the network.
+
+        leans, fades: False for the lead times of the model alone.
+        """
 
         def on_day(basis: Basis, part: Batch) -> Tensor:
             forecast, leaning = self._network(basis, part), self.leaning(basis) if leans else None
-            if leaning is None and not self.extends:
+            if leaning is None and not (fades and self.extends):
                 return forecast
             step_minutes = self.data.store.step_minutes
             if (anchor := self.anchor(basis)) is None:
-                needs = f"a forecast beyond {self.steps * step_minutes} min needs a day of readings before its own day"
-                shorter = f"use {Argument('horizon', f'{self.steps * step_minutes}min')}"
+                own = f"{self.data.horizon * step_minutes}min"
+                needs = f"a forecast beyond {own} needs a day of readings before its own day"
+                shorter = f"use {Argument('horizon', own)}"
                 raise SocialxError("adapt.no-day", self.data.store.path, needs, shorter)
             usual = anchor.of(self._usual(basis, part))
             forecast = fade(forecast, usual, step_minutes)
@@ -370,22 +373,27 @@ class Past:
 
     def _network(self, basis: Basis, batch: Batch) -> Tensor:
         """Return the forecast [B,p,N,G] of the model alone at the network's pace."""
-        model, rows = self.pace(basis).model if self.adapts else self.model, batch.inputs.shape[1] + self.steps
-        if self.extends:
-            parts = ("time_of_day", "day_of_week", "climatology", "climatology_confidence")
-            batch = batch._replace(**{name: getattr(batch, name)[:, :rows] for name in parts})
-        forecast: Tensor = model(batch)
+        forecast: Tensor = (self.pace(basis).model if self.adapts else self.model)(batch)
         return forecast
 
     def _usual(self, basis: Basis, batch: Batch) -> Tensor:
         """Return climatology and historical median over the horizon, [2,B,P,N,G]; NaN where there is none."""
-        steps = np.arange(1, self.data.horizon + 1) * 60 * self.data.store.step_minutes
-        times = batch.origin.cpu().numpy()[:, None] + steps
+        steps, origins = (
+            np.arange(1, self.file.horizon + 1) * 60 * self.data.store.step_minutes,
+            batch.origin.cpu().numpy(),
+        )
+        times = origins[:, None] + steps
+        shape = *times.shape, *self.data.target_source.shape
         rows = int(np.searchsorted(self._days, basis.day or 0))
-        medians = self._medians.lookup(times.ravel(), rows).reshape(*times.shape, *self.data.target_source.shape)
+        medians = torch.from_numpy(self._medians.lookup(times.ravel(), rows).reshape(shape)).to(batch.last)
         usual = batch.climatology[:, batch.inputs.shape[1] :]
-        both = torch.from_numpy(medians).to(batch.last)
-        return torch.stack([usual if usual.shape[-1] else torch.full_like(both, torch.nan), both])
+        if not usual.shape[-1]:
+            usual = torch.full_like(medians, torch.nan)
+        elif self.extends:
+            issued = origins.repeat(times.shape[1])
+            found = self.data.climatology.shared.lookup(times.ravel(), issued).readings[0].reshape(shape)
+            usual = torch.from_numpy(found).to(batch.last)
+        return torch.stack([usual, medians])
 
     def day_text(self, origin: int) -> str | None:
         """Return the local date at an origin, in seconds, before which rows count; None in the first day."""
@@ -446,7 +454,7 @@ class Past:
         seconds, (first, stop) = data.store.seconds, np.searchsorted(self._days, [day, day + 1]).tolist()
         if first == stop:
             return None
-        reach, apart = data.horizon * step_s, HOUR_S - step_s if step_s < HOUR_S else step_s
+        reach, apart = self.file.horizon * step_s, HOUR_S - step_s if step_s < HOUR_S else step_s
         apart *= max(1, round(reach / (6 * HOUR_S)))
         earliest = max(int(seconds[0]) + (data.lookback - 1) * step_s, int(seconds[first]) - reach)
         latest = int(seconds[stop - 1]) - reach - between * (apart // (2 * step_s)) * step_s
@@ -454,8 +462,9 @@ class Past:
         times = np.arange(latest, earliest - 1, -apart)[::-1]
         times, parts = times[context.rows_at(times) >= 0], []
         for indices, batch in context.batches(times, self.batch_size):
-            forecast = torch.from_numpy(self.precision.infer(partial(self._by_day, compute=self._network), batch))
-            rows = context.rows_at(times[indices, None] + step_s * np.arange(1, data.horizon + 1))
+            alone = DailyModel(self, leans=False, fades=False)
+            forecast = torch.from_numpy(self.precision.infer(alone, batch))
+            rows = context.rows_at(times[indices, None] + step_s * np.arange(1, self.file.horizon + 1))
             truth, valid = (torch.from_numpy(part[..., list(context.layout.targets)]) for part in context.read(rows))
             usual = self._by_day(batch, lambda basis, part: self._usual(basis, part).transpose(0, 1)).transpose(0, 1)
             parts.append(PastForecasts(forecast, batch.last_observed, usual, truth, valid))
@@ -496,11 +505,11 @@ class Past:
 class DailyModel(nn.Module):
     """A zero-shot model on another network, which is scaled and leans for each forecast by its local day."""
 
-    def __init__(self, past: Past, leans: bool = True) -> None:
-        """Wrap the model in a past; leans: False for the model alone."""
+    def __init__(self, past: Past, leans: bool = True, fades: bool = True) -> None:
+        """Wrap the model in a past; leans, fades: as in ``Past.forecast``."""
         super().__init__()
-        self.model, self.past, self.leans = past.model, past, leans
+        self.model, self.past, self.leans, self.fades = past.model, past, leans, fades
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the forecast [B,P,N,G] (P lead times, G targets) in file units."""
-        return self.past.forecast(batch, self.leans)
+        return self.past.forecast(batch, self.leans, self.fades)

@@ -31,6 +31,7 @@ LINE, POINT = BLUE, VERMILION
 REFERENCES: tuple[dict[str, Any], ...] = (
     {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
     {"color": GREY, "linestyle": ":", "linewidth": 1.8},
+    {"color": GREY, "linestyle": "-.", "linewidth": 1.4},
 )
 
 

@@ -57,49 +57,54 @@ class WeeklyProfile(nn.Module):
         return self.table[cell]
 
 
-def historical_average(
-    rows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    shape: tuple[int, int],
-    step_minutes: int,
-    calendar: Calendar,
-) -> WeeklyProfile:
-    """Return the mean over valid observations per sensor, weekday and time of day, the average of published tables.
+class HistoricalAverage(WeeklyProfile):
+    """The mean over valid observations per sensor, weekday and time of day, as in published tables.
 
     Fewer than four weeks average over working days and over weekends: a mean over two or three values errs more than a
     mean over other weekdays.  An empty slot takes the sensor mean; a silent sensor takes the mean over all sensors.
-    rows: values, valid [t,N,G] and seconds [t], in pieces.  shape: (N, G).
     """
-    slots = slots_per_day(step_minutes)
-    total = np.zeros((7 * slots, *shape))
-    count, days = np.zeros(total.shape, np.uint32), set[int]()
-    for values, valid, seconds in rows:
-        days.update(calendar.day(seconds).tolist())
-        time_of_day, day_of_week = calendar.time_features(seconds, step_minutes)
-        for row, cell in enumerate(day_of_week * slots + time_of_day):
-            np.add(total[cell], values[row], out=total[cell], where=valid[row])
-            count[cell] += valid[row]
-    totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
-    overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
-    sensor_means = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
-    if len(days) < WEEKDAY_DAYS:
-        for kind in (slice(0, 5), slice(5, 7)):
-            for table in (total, count):
-                by_weekday = table.reshape(7, slots, *shape)
-                by_weekday[kind] = by_weekday[kind].sum(0, table.dtype)
-    np.divide(total, count, out=total, where=count > 0)
-    np.copyto(total, sensor_means, where=count == 0)
-    return WeeklyProfile(total)
+
+    def __init__(
+        self,
+        rows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+        shape: tuple[int, int],
+        step_minutes: int,
+        calendar: Calendar,
+    ) -> None:
+        """Average rows: values, valid [t,N,G] and seconds [t], in pieces.  shape: (N, G)."""
+        slots = slots_per_day(step_minutes)
+        total = np.zeros((7 * slots, *shape))
+        count, days = np.zeros(total.shape, np.uint32), set[int]()
+        for values, valid, seconds in rows:
+            days.update(calendar.day(seconds).tolist())
+            time_of_day, day_of_week = calendar.time_features(seconds, step_minutes)
+            for row, cell in enumerate(day_of_week * slots + time_of_day):
+                np.add(total[cell], values[row], out=total[cell], where=valid[row])
+                count[cell] += valid[row]
+        totals, counts = total.sum(0), count.sum(0, np.int64)  # [N,G]
+        overall = totals.sum(0) / np.maximum(counts.sum(0), 1)  # [G]
+        sensor_means = np.where(counts > 0, totals / np.maximum(counts, 1), overall)
+        if len(days) < WEEKDAY_DAYS:
+            for kind in (slice(0, 5), slice(5, 7)):
+                for table in (total, count):
+                    by_weekday = table.reshape(7, slots, *shape)
+                    by_weekday[kind] = by_weekday[kind].sum(0, table.dtype)
+        np.divide(total, count, out=total, where=count > 0)
+        np.copyto(total, sensor_means, where=count == 0)
+        super().__init__(total)
 
 
-def historical_median(data: Dataset) -> WeeklyProfile:
-    """Return the medians of ``HistoricalMedians`` on the training rows; a silent sensor takes the median of the others.
+class HistoricalMedian(WeeklyProfile):
+    """The medians of ``HistoricalMedians`` on the training rows; a silent sensor takes the median of the others.
 
-    Without any observation at a time of week the forecast is 0.
+    A time of week without any observation is 0.
     """
-    medians = HistoricalMedians(data.target_source)
-    table = np.concatenate([medians.table(weekday, data.training_rows.stop) for weekday in range(7)])
-    others = median(table.transpose(0, 2, 1))[:, None]  # [7 S,1,G]
-    return WeeklyProfile(np.nan_to_num(np.where(np.isnan(table), others, table)))
+
+    def __init__(self, data: Dataset) -> None:
+        medians = HistoricalMedians(data.target_source)
+        table = np.concatenate([medians.table(weekday, data.training_rows.stop) for weekday in range(7)])
+        others = median(table.transpose(0, 2, 1))[:, None]  # [7 S,1,G]
+        super().__init__(np.nan_to_num(np.where(np.isnan(table), others, table)))
 
 
 class PrecomputedModel(nn.Module):
@@ -120,11 +125,11 @@ class PrecomputedModel(nn.Module):
 def references(data: Dataset) -> dict[str, nn.Module]:
     """Return the baselines for the data, fitted on the training rows, by name in score tables, such as ``naive``."""
     horizon, shape = data.horizon, (len(data.sensors.ids), len(data.targets))
-    average = historical_average(data.training_readings(), shape, data.store.step_minutes, data.calendar)
+    average = HistoricalAverage(data.training_readings(), shape, data.store.step_minutes, data.calendar)
     means = [data.moments[name].mean for name in data.targets]
     return {
         ZEROS_COPIED: NaiveLast(horizon, zeros=True, fallback=means),
         LAST_VALID: NaiveLast(horizon, zeros=False, fallback=means),
         AVERAGE: average,
-        MEDIAN: historical_median(data),
+        MEDIAN: HistoricalMedian(data),
     }

@@ -50,7 +50,7 @@ def evaluate(
     data: str | Path | Mapping[str, Any] | None = None,
     *,
     baselines: Annotated[
-        bool, Scores("also score naive and the historical average, and list published results")
+        bool, Scores("also score naive, historical average and median, and list published results")
     ] = False,
     climatology_days: Annotated[
         int | str | Sequence[int | str],

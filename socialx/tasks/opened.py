@@ -13,6 +13,7 @@ from torch import nn
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
+from socialx.dataset import Dataset
 from socialx.forecast.forecast import Forecast
 from socialx.model.forecaster import CoarserStepAdapter
 from socialx.model.state import check_state
@@ -46,6 +47,14 @@ class Opened:
         """The past for scaling and leaning, where a zero-shot run meets another network; else None."""
         past = self.experiment.past
         return past if past is not None and past.adapts else None
+
+    @property
+    def ahead(self) -> Experiment:
+        """The experiment whose data have the horizon of the forecasts, which may be longer than that of the model."""
+        experiment = self.experiment
+        if (past := experiment.past) is None or not past.extends:
+            return experiment
+        return replace(experiment, data=replace(experiment.data, horizon=past.file.horizon))
 
     @property
     def alone(self) -> nn.Module:
@@ -95,7 +104,7 @@ class Opened:
 
         def guess(basis: Basis) -> ConformalIntervals:
             if past.extends:
-                few = f"the week before has too few readings for intervals beyond {past.steps} steps"
+                few = f"the week before has too few readings for intervals beyond {data.horizon} steps"
                 raise SocialxError("run.few-errors", data.store.path, few, f"drop {Argument('interval')}")
             pace = past.pace(basis)
             pairs = zip(data.targets, pace.network.tolist(), strict=True)
@@ -141,20 +150,18 @@ class Band:
         return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
 
 
-def lengthen(experiment: Experiment, ahead_s: int) -> Experiment:
-    """Return the experiment with data for a horizon in seconds, where that is longer than the model's.
+def steps_ahead(data: Dataset, ahead_s: int | None) -> int:
+    """Return the steps of a horizon in seconds, at least those of the data.
 
     Raises SettingsError for a part of a step.
     """
-    data, step_s = experiment.data, 60 * experiment.data.store.step_minutes
-    steps, rest = divmod(ahead_s, step_s)
+    step_s = 60 * data.store.step_minutes
+    steps, rest = divmod(ahead_s or 0, step_s)
     if rest:
         near = Argument("horizon", f"{(steps + 1) * step_s // 60}min")
-        parts = f"{Argument('horizon', f'{ahead_s // 60}min')} is no multiple of the step of {step_s // 60} min"
+        parts = f"{Argument('horizon', f'{(ahead_s or 0) // 60}min')} is no multiple of the step of {step_s // 60} min"
         raise SettingsError("predict.horizon-step", "", parts, f"use {near}")
-    if steps <= data.horizon:
-        return experiment
-    return replace(experiment, data=replace(data, horizon=steps), protocol=replace(experiment.protocol, horizon=steps))
+    return max(steps, data.horizon)
 
 
 def open_forecasting(
@@ -175,7 +182,6 @@ def open_forecasting(
     """
     run = open_run(run) if isinstance(run, Path) else run
     experiment, weights, climatology = build_for_run(run, layers, first, split)
-    experiment = experiment if ahead_s is None else lengthen(experiment, ahead_s)
     settings, ids, file = experiment.settings, experiment.data.sensors.ids, experiment.data.store.path
     free = takes_new_sensors(settings) and run.sensors is not None
     tied = sensor_tables(settings) and not free
@@ -212,7 +218,7 @@ def open_forecasting(
     past = None
     if settings.model.zero_shot:
         size, precision = settings.loader.batch_size, experiment.precision
-        steps = settings.data.horizon
-        past = Past(model.eval(), experiment.data, run.protocol, experiment.protocol, precision, size, steps)
+        there = replace(experiment.protocol, horizon=steps_ahead(experiment.data, ahead_s))
+        past = Past(model.eval(), experiment.data, run.protocol, there, precision, size)
     adapted = model if past is None or not (past.adapts or past.extends) else DailyModel(past).eval()
     return Opened(run, replace(experiment, past=past, model=adapted), trained)

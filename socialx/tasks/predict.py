@@ -188,13 +188,13 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
         experiment.model.eval()
         parts = []
         with when_memory_runs_out(experiment):
-            times = requested_times(experiment, context, asked)
+            times = requested_times(opened.ahead, context, asked)
             band = None if interval is None else opened.band(interval, int(times[0]))
             origins = find_origins(experiment, context, times, asked.argument)
             opened.prepare(origins)
             if context.rolling and not sensor_tables(experiment.settings):
                 _note_zero_shot(opened, int(origins[0]))
-            issue = Issue(experiment, context, origins, SHOWN_HISTORIES)
+            issue = Issue(opened.ahead, opened.ahead.data.context(JITTER_S), origins, SHOWN_HISTORIES)
             with work("predict", len(origins), "forecasts") as bar:
                 for _, batch in context.batches(origins, experiment.settings.loader.batch_size):
                     output = experiment.precision.infer(experiment.model, batch)
@@ -222,7 +222,8 @@ def parse_horizon(run: TrainedRun, horizon: str | timedelta | None) -> int | Non
         longest = f"use {Argument('horizon', '24h')}"
         raise SettingsError("predict.horizon-day", "", f"{Argument('horizon', horizon)} is longer than a day", longest)
     if seconds > own and not run.values.get("model.zero_shot"):
-        file, steps = run.values.get("data.path"), min(MOST_STEPS, seconds // (60 * protocol.step_minutes))
+        named = str(run.values.get("data.path"))
+        file, steps = run.find_file(named) or named, min(MOST_STEPS, seconds // (60 * protocol.step_minutes))
         fades = Command("predict", "zero-shot", data=file, horizon=horizon)
         longer = Command("train", **{"data.path": file, "preset": preset_here(), "data.horizon": steps})
         ends = f"{run.named} forecasts {own // 60} min, and {Argument('horizon', horizon)} asks for more"

@@ -261,7 +261,7 @@ def test_json_agrees_with_evaluate_and_holds_every_sensor(run: Path, data: Path)
 def test_the_references_are_those_of_evaluate(run: Path) -> None:
     found = explain(run, split="validation")
     scores = evaluate_runs([run], split="validation", baselines=True, by=["hour", "horizon"])
-    assert list(found.references) == ["naive", "historical average"]
+    assert list(found.references) == ["naive", "historical average", "historical median"]
     for name, reference in found.references.items():
         assert reference.mae == pytest.approx(scores[name].overall().mae, rel=1e-9)
         assert (reference.by_hour, reference.by_horizon) == (scores.by[name]["hour"], scores.by[name]["horizon"])

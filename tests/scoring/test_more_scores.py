@@ -198,7 +198,7 @@ def test_the_csv_has_every_score(run: Path, tmp_path: Path) -> None:
     result = works("evaluate", run, "--baselines", "--by", "hour", "--save-scores", path, "--json")
     right = json.loads(result.stdout)["scores"][str(run)]["avg_speed"]["by_step"]
     rows = list(csv.DictReader(path.open()))
-    assert len(rows) == 4 * (13 + 24)
+    assert len(rows) == 5 * (13 + 24)
     of_run = [row for row in rows if row["model"] == str(run)]
     names = ("mae", "rmse", "mape", "r2", "count")
     assert [[int(row["key"]), *(float(row[name]) for name in names)] for row in of_run[:12]] == [

@@ -180,7 +180,9 @@ def test_a_code_within_the_range_is_told_where_inspect_tells_it(excerpt: Path, t
     assert socialx.predict("zero-shot", excerpt).notes == ()
 
 
-@pytest.mark.parametrize(("unit", "factor", "asked"), [("mph", 1.609344, "km/h"), ("km/h", 1.0, "mph")])
+@pytest.mark.parametrize(
+    ("unit", "factor", "asked"), [("mph", 1.609344, "km/h"), ("km/h", 0.12, "m/s"), ("km/h", 0.3, "UNIT")]
+)
 def test_a_free_flow_that_fits_the_other_unit_is_asked_about(
     excerpt: Path, tmp_path: Path, unit: str, factor: float, asked: str
 ) -> None:
@@ -189,9 +191,21 @@ def test_a_free_flow_that_fits_the_other_unit_is_asked_about(
         file["data/features"][..., 0] = file["data/features"][..., 0] * factor
         file["metadata/units"][()] = f'{{"avg_speed": "{unit}"}}'.encode()
     forecast = socialx.predict("zero-shot", path)
-    assert any(re.search(f": avg_speed .* {asked}: ", line) for line in forecast.notes)
+    said = {"UNIT": "another unit"}.get(asked, asked)
+    assert any(re.search(f": avg_speed .* {said}: ", line) for line in forecast.notes)
     assert f"units='{asked}'" in told_by(socialx.predict, "zero-shot", path)["run.unit-doubt"]
     assert "run.unit-doubt" in told_by(socialx.evaluate, "zero-shot", path)
+
+
+@pytest.mark.parametrize(("unit", "free_flow"), [("km/h", 50), ("km/h", 62), ("km/h", 77), ("mph", 30), ("m/s", 25)])
+def test_a_free_flow_of_roads_of_its_unit_is_believed(
+    excerpt: Path, tmp_path: Path, unit: str, free_flow: float
+) -> None:
+    path = tmp_path / "streets.h5"
+    with edited(excerpt, path) as file:
+        file["data/features"][..., 0] = file["data/features"][..., 0] * (free_flow / 67)
+        file["metadata/units"][()] = f'{{"avg_speed": "{unit}"}}'.encode()
+    assert "run.unit-doubt" not in told_by(socialx.predict, "zero-shot", path)
 
 
 @pytest.mark.parametrize("factor", [1.52, 1.609344, 1.71])

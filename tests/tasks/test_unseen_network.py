@@ -211,7 +211,7 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
     )
     assert list(stored(run)["inputs"]) == ["avg_speed", "latitude"]
     printed = json.loads(works("evaluate", run, "--baselines", "--json").stdout)
-    assert len(printed["scores"]) == 4
+    assert len(printed["scores"]) == 5
     assert all(list(of_model) == ["avg_speed"] for of_model in printed["scores"].values())
     assert printed["protocol"]["inputs"] == {"avg_speed": "mph", "latitude": "degrees"}
 

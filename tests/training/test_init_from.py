@@ -279,7 +279,7 @@ def test_what_is_no_run_is_refused_in_one_line(first: Path, other: Path, tmp_pat
 def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_path: Path) -> None:
     places = tmp_path / "at.csv"
     places.write_text("id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n")
-    for minutes, quantity in ((30, "speed"), (5, "flow")):
+    for minutes, quantity in ((45, "speed"), (5, "flow")):
         times = pd.date_range("2024-01-30", periods=200, freq=f"{minutes}min", name="time")
         pd.DataFrame(50.0, times, ["S1", "S2"]).to_csv(tmp_path / "a.csv")
         given = {"units": "km/h", "timezone": "Europe/Berlin"} if quantity == "speed" else {}
@@ -287,7 +287,7 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
             "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta_csv=places, quantity=quantity, **given
         )
     codes = {"speed": ["fit.other-data", "run.other-step"], "flow": ["store.no-feature", "store.no-feature"]}
-    for quantity, says in (("speed", "30 min"), ("flow", "avg_speed")):
+    for quantity, says in (("speed", "45 min"), ("flow", "avg_speed")):
         words = ["--data", tmp_path / f"{quantity}.h5"]
         trained = refused("train", "--init-from", first, "--run-dir", tmp_path / "run", *words)
         said = [trained, refused("predict", first, *words)]

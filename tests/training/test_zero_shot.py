@@ -122,13 +122,13 @@ def test_the_run_of_the_package_holds_no_path_and_nothing_of_its_network() -> No
 
 def test_what_it_cannot_forecast_is_said_in_one_line(data: Path, tmp_path: Path) -> None:
     wider = tmp_path / "wider.h5"
-    table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="30min", name="time"), ["S1", "S2"])
+    table = pd.DataFrame(50.0, pd.date_range("2024-01-30", periods=200, freq="45min", name="time"), ["S1", "S2"])
     table.to_csv(tmp_path / "a.csv")
     (tmp_path / "at.csv").write_text("id,lat,lon\nS1,48.1,11.5\nS2,48.2,11.6\n")
     given = {"meta_csv": tmp_path / "at.csv", "units": "km/h", "timezone": "Europe/Berlin"}
     socialx.convert("auto", tmp_path / "a.csv", wider, **given)
     assert (error := refused("predict", "zero-shot", "--data", wider)).code == "run.other-step"
-    assert re.search(r" 30 min, .* 5, 10, 15 .*\n.*socialx train", error)
+    assert re.search(r" 45 min, .* 5, 10, 15, 20, 30, 60 .*\n.*socialx train", error)
     assert "--zero-shot" in error
     table.set_axis(pd.date_range("2024-01-30", periods=200, freq="5min", name="time")).to_csv(tmp_path / "a.csv")
     socialx.convert("auto", tmp_path / "a.csv", tmp_path / "flow.h5", quantity="flow", meta_csv=tmp_path / "at.csv")

@@ -35,7 +35,7 @@ RUNS = (
     Line("C3", dashes=(4, 4)),
     Line("C4", dashes=(16, 4)),
 )  # more runs have no line
-REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)))
+REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)), Line("C2", dashes=(10, 3, 1, 3)))
 TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3", 1.5)
 OBSERVED, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
 INTERVALS = f"{100 * LEVEL:g} % prediction interval"

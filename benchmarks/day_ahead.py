@@ -1,0 +1,108 @@
+"""How well a zero-shot run forecasts a day ahead, beside baselines that know as much and a regression per sensor.
+
+    python benchmarks/day_ahead.py FILE.h5 [--days 7] [--every 24h]
+
+Forecasts begin at 06:00 on the last days of the file that are followed by a whole day.  Baselines read all rows before
+each forecast.  ``ridge`` maps the anomalies of a sensor's last eight rows and of its eight nearest sensors to the
+anomaly at a lead time: fitted on the rows before the first forecast, with two steps towards the absolute error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import socialx
+from benchmarks.common import head, line, opened, parser
+from socialx.data.geo import nearest_neighbours, to_plane
+from socialx.data.medians import HistoricalMedians
+from socialx.dataset import Columns
+from socialx.scoring.references import HistoricalAverage
+
+HOURS, LAGS, NEAR, PENALTY = (1, 2, 4, 12, 24), 8, 8, 30.0
+
+
+def average(source: Columns, stop: int, times: np.ndarray) -> np.ndarray:
+    """The historical average [P,N] at times, from the first rows of a file."""
+    pieces = [(*source.read(slice(0, stop)), source.seconds[:stop])]
+    table = HistoricalAverage(pieces, source.shape, source.step_minutes, source.calendar).table.numpy()
+    slot, weekday = source.calendar.time_features(times, source.step_minutes)
+    return table[weekday * (len(table) // 7) + slot][..., 0]
+
+
+def ridge(anomaly: np.ndarray, near: np.ndarray, ahead: int, first: int, rows: np.ndarray) -> np.ndarray:
+    """The anomaly [W,N] so many rows after some rows, from anomalies float64 [T,N] (NaN: missing) before a row."""
+    known, found = np.nan_to_num(anomaly), np.empty((len(rows), anomaly.shape[1]))
+    fit = np.arange(LAGS, first - ahead)
+
+    def features(at: np.ndarray, sensor: int) -> np.ndarray:
+        lags = [known[at - lag, sensor] for lag in range(LAGS)]
+        return np.stack([np.ones(len(at)), *lags, *known[at][:, near[sensor]].T], axis=1)
+
+    for sensor in range(anomaly.shape[1]):
+        x, y = features(fit, sensor), anomaly[fit + ahead, sensor]
+        x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+        weight, share = np.ones(len(y)), np.zeros(x.shape[1])
+        for _ in range(3):
+            scaled = x * weight[:, None]
+            share = np.linalg.solve(scaled.T @ x + PENALTY * np.eye(x.shape[1]), scaled.T @ y)
+            weight = 1 / np.maximum(np.abs(y - x @ share), 1.0)
+        found[:, sensor] = features(rows, sensor) @ share
+    return found
+
+
+def table(path: Path, run: str, days: int, every: str) -> Iterator[list[str]]:
+    """A row per model: the MAE at the lead times, and over all steps of the day."""
+    data = opened(path)
+    source, step_s = data.target_source, 60 * data.store.step_minutes
+    last = np.datetime64(int(source.seconds[-1]) + step_s, "s").astype("M8[D]") - 1
+    span = {"start": f"{last - days} 06:00", "end": f"{last - 1} 06:00"}
+    forecast = socialx.predict(run, path, every=every, horizon="24h", **span)
+    issued, times = forecast.origin.astype(np.int64), forecast.times.astype(np.int64)
+    rows = np.searchsorted(source.seconds, issued)
+    values, valid = (part[..., 0] for part in source.read(slice(0, len(source.seconds))))
+    readings = np.where(valid, values, np.nan)
+    known = np.maximum.accumulate(np.where(valid, np.arange(len(valid))[:, None], 0))[rows]
+    latest = np.take_along_axis(readings, known, axis=0)
+    ahead, medians = np.arange(1, times.shape[1] + 1), HistoricalMedians(source)
+    truth = readings[rows[:, None] + ahead]
+    usual = (
+        data.climatology.rolling().lookup(source.seconds, np.full(len(source.seconds), issued[0])).readings[0, ..., 0]
+    )
+    forecasts = {
+        "naive": np.broadcast_to(latest[:, None], truth.shape),
+        "historical average": np.stack([average(source, row + 1, at) for row, at in zip(rows, times, strict=True)]),
+        "historical median": np.stack(
+            [medians.lookup(at, row + 1)[..., 0] for row, at in zip(rows, times, strict=True)]
+        ),
+        run: forecast.values[..., 0],
+    }
+    leads = [int(hours * 3600 // step_s) for hours in HOURS]
+    yield [path.stem, *(f"{hours} h" for hours in HOURS), "all"]
+    for name, numbers in forecasts.items():
+        errors = np.abs(numbers - truth)
+        yield [name, *(f"{np.nanmean(errors[:, lead - 1]):.3f}" for lead in leads), f"{np.nanmean(errors):.3f}"]
+    near = nearest_neighbours(to_plane(data.sensors.latitude, data.sensors.longitude), NEAR).index
+    found = (usual[rows + lead] + ridge(readings - usual, near, lead, rows[0], rows) for lead in leads)
+    errors = [np.nanmean(np.abs(each - readings[rows + lead])) for each, lead in zip(found, leads, strict=True)]
+    yield ["ridge", *(f"{error:.3f}" for error in errors), ""]
+
+
+def main() -> None:
+    """Print the table of a file."""
+    arguments = parser(__doc__)
+    arguments.add_argument("file", type=Path, metavar="FILE.h5")
+    arguments.add_argument("--run", default="zero-shot")
+    arguments.add_argument("--days", type=int, default=7)
+    arguments.add_argument("--every", default="24h")
+    given = arguments.parse_args()
+    rows = table(given.file, given.run, given.days, given.every)
+    print(head(*next(rows)))
+    for row in rows:
+        print(line(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
