@@ -29,22 +29,16 @@ SMALL: dict[str, Any] = {
     "trainer.lr_warmup_steps": 50,
     "trainer.weight_decay": 3e-4,
 }
+SENSOR_ALONE = {"pooling.kind": "self_only", "pooling.adaptive_adjacency_rank": 0}  # the same layers without neighbours
 MLP_WIDTH = 42  # with as many parameters as the xLSTM of the same width
 ROWS: dict[str, dict[str, Any]] = {
     "full model": {},
     "climatology off": {"model.climatology": False},
     "pair bias off": {"pooling.adaptive_adjacency_rank": 0},
     # The four corners of encoder and neighbours, at equal parameters apart from those of the pair bias.
-    "pooling off": {
-        "pooling.kind": "self_only",
-        "pooling.adaptive_adjacency_rank": 0,
-    },  # the same layers over the sensor itself only
+    "pooling off": SENSOR_ALONE,
     "encoder off": {"model.encoder": "mlp"},  # the flattened window through an MLP of as many parameters
-    "encoder and pooling off": {
-        "model.encoder": "mlp",
-        "pooling.kind": "self_only",
-        "pooling.adaptive_adjacency_rank": 0,
-    },
+    "encoder and pooling off": {"model.encoder": "mlp", **SENSOR_ALONE},
     "identities off": {"model.sensor_embedding": False},
     "pooling by mean": {"pooling.kind": "mean", "pooling.adaptive_adjacency_rank": 0},
     "radius fixed": {"pooling.learnable_radius": False},

@@ -48,9 +48,8 @@ def main() -> None:
 
 def faults(run: Path, data: Path) -> dict[str, Any]:
     """The share of broken sensors that are found on the day on which they break, and alarms on an untouched file."""
-    untouched = {
-        part: socialx.evaluate(run, data, split=part, drift=True).drift[str(run)] for part in ("validation", "test")
-    }
+    parts = ("validation", "test")
+    untouched = {part: socialx.evaluate(run, data, split=part, drift=True).drift[str(run)] for part in parts}
     most = max(day.count for day in untouched["test"].days)
     days = [day.date for day in untouched["test"].days if day.count > 0.9 * most]
     chosen = [days[place] for place in np.linspace(1, len(days) - 2, DAYS).round().astype(int)]

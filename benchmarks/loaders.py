@@ -68,9 +68,8 @@ def example(parts: list[Tensor]) -> TrainingBatch:
     """What a batch of ``Cut`` holds; there is nothing usual and nothing taught."""
     *past, values, valid = parts
     climatology = torch.empty(len(values), LOOKBACK + HORIZON, values.shape[2], 0)
-    return TrainingBatch(
-        Batch(*past, climatology, climatology), Target(values, valid, climatology[:, LOOKBACK:].half())
-    )
+    target = Target(values, valid, climatology[:, LOOKBACK:].half())
+    return TrainingBatch(Batch(*past, climatology, climatology), target)
 
 
 def same(one: TrainingBatch, other: TrainingBatch) -> bool:
@@ -106,9 +105,8 @@ def main() -> None:
             "per sample": lambda cut=cut: map(example, cut),
             "3 channels": partial(iter, channels),
         }
-        spent, batches = interleaved_ab(
-            {name: partial(epoch, loader) for name, loader in loaders.items()}, given.rounds
-        )
+        ways = {name: partial(epoch, loader) for name, loader in loaders.items()}
+        spent, batches = interleaved_ab(ways, given.rounds)
         ms = {name: spent_ms / batches[name] for name, spent_ms in median_ms(spent).items()}
         ratios = [f"{ms['on_device'] / ms[name]:.2f}" for name in ("per sample", "3 channels")]
         print(line([f"{sensors:,}", *(f"{each:.1f}" for each in ms.values()), *ratios]), flush=True)

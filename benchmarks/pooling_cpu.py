@@ -55,10 +55,8 @@ def main() -> None:
     torch.manual_seed(0)
     keep_freed_memory(True)  # as in training
     print(machine())
-    names = ("gather", "formula", "dense")
-    print(
-        head("windows", "sensors", "neighbours", *(f"{name} ms" for name in names), "gather / dense", "formula / dense")
-    )
+    columns = ("gather ms", "formula ms", "dense ms", "gather / dense", "formula / dense")
+    print(head("windows", "sensors", "neighbours", *columns))
     for windows, sensors, neighbours in SHAPES:
         pooling = build(sensors, neighbours)
         parts = [torch.randn(windows, sensors, HEADS, WIDTH // HEADS, requires_grad=True) for _ in range(3)]

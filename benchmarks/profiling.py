@@ -25,6 +25,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(9000, 9400)  # none of them was looked at while the rules were written
 NOT_STALLS = ("compute.", "memory.")
 SMALL = {"model": {"kind": "lstm", "width": 16}, "loader": {"batch_size": 16}}
+XLSTM = {"model": {"width": 16, "blocks": 1, "slstm_at": []}, "profile": {"steps": 60}}
 TOUR: dict[str, dict[str, Any]] = {
     "starved loader": {
         "model": {"kind": "linear"},
@@ -32,18 +33,8 @@ TOUR: dict[str, dict[str, Any]] = {
         "trainer": {"threads": 1},
     },
     "the loss read in every step": {**SMALL, "trainer": {"log_every_n_steps": 1, "threads": 1}},
-    "too many threads": {
-        "model": {"width": 16, "blocks": 1, "slstm_at": []},
-        "loader": {"batch_size": 32},
-        "trainer": {"threads": 8},
-        "profile": {"steps": 60},
-    },
-    "tiny batches": {
-        "model": {"width": 16, "blocks": 1, "slstm_at": []},
-        "loader": {"batch_size": 1},
-        "trainer": {"accumulate_grad_batches": 32, "threads": 1},
-        "profile": {"steps": 60},
-    },
+    "too many threads": {**XLSTM, "loader": {"batch_size": 32}, "trainer": {"threads": 8}},
+    "tiny batches": {**XLSTM, "loader": {"batch_size": 1}, "trainer": {"accumulate_grad_batches": 32, "threads": 1}},
 }
 
 
@@ -65,18 +56,16 @@ def rules() -> None:
     for name in sorted(drawn):
         print(line([name, drawn[name], f"{right[name] / drawn[name]:.1%}"]))
     print(line(["all", drawn.total(), f"{right.total() / drawn.total():.1%}"]), end="\n\n")
-    print(
-        "taken for another:", ", ".join(f"{true} for {word} {n}x" for (true, word), n in said.most_common()) or "none"
-    )
+    mistaken = ", ".join(f"{true} for {word} {n}x" for (true, word), n in said.most_common())
+    print(f"taken for another: {mistaken or 'none'}")
     healthy = drawn["healthy"]
     print(f"false alarms: {healthy - right['healthy']} of {healthy} healthy loops")
 
 
 def tour(data: str) -> None:
     """Slow settings: what the profile names and foretells, and what its settings bring."""
-    print(
-        head("problem", "verdict", "first finding", "changed", "foretold", "measured", "brought of the gain foretold")
-    )
+    columns = ("verdict", "first finding", "changed", "foretold", "measured", "brought of the gain foretold")
+    print(head("problem", *columns))
     slow = {"all together": None, **TOUR}
     for name, sections in slow.items():
         files = (EXAMPLES / "slow_on_purpose.yaml",) if sections is None else ()

@@ -83,10 +83,9 @@ def main() -> None:
             make_network(data, given.rows, sensors)
             record["sensors"][str(sensors)] = found = interleaved_ab(data, given.sizes, given.rounds)
             for size, of in found.items():
-                times = (
-                    f"{of['step_s']:8.2f} s a step, {of['step_cpu_s']:8.2f} s of CPU, {of['epoch_minutes']:7.1f} min"
-                )
-                print(f"{sensors:>5} sensors  {size:<7} {times} an epoch, {of['peak_mib']:6} MiB", flush=True)
+                step = f"{of['step_s']:8.2f} s a step, {of['step_cpu_s']:8.2f} s of CPU"
+                epoch = f"{of['epoch_minutes']:7.1f} min an epoch, {of['peak_mib']:6} MiB"
+                print(f"{sensors:>5} sensors  {size:<7} {step}, {epoch}", flush=True)
     record["load_after"] = round(os.getloadavg()[0], 1)
     write(given.output, record)
 

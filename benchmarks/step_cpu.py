@@ -14,9 +14,8 @@ import itertools
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from timeit import repeat
 from typing import Any
 
 import torch
@@ -64,9 +63,8 @@ def work() -> None:
 def interleaved_ab(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step of each variant."""
     preset, given = SIZES[size]
-    commands = {
-        name: [__file__, "work", preset, str(data), json.dumps(given | changes)] for name, changes in VARIANTS.items()
-    }
+    command = [__file__, "work", preset, str(data)]
+    commands = {name: [*command, json.dumps(given | changes)] for name, changes in VARIANTS.items()}
     found = processes_in_turns(commands, rounds, warm_up=2)  # two steps compile and fill the allocator
     spent = {name: [1e3 * wall for wall, _, _ in steps] for name, (_, steps) in found.items()}
     base = statistics.median(spent["as it is"])
@@ -82,19 +80,9 @@ def rates() -> dict[str, float]:
     source = torch.randn(1 << 26)
     target = torch.empty_like(source)
     return {
-        "gflop_per_s": 2 * 2048**3 / fastest(lambda: side @ side) / 1e9,
-        "copy_gb_per_s": 8 * len(source) / fastest(lambda: target.copy_(source)) / 1e9,
+        "gflop_per_s": 2 * 2048**3 / min(repeat(lambda: side @ side, number=1, repeat=8)) / 1e9,
+        "copy_gb_per_s": 8 * len(source) / min(repeat(lambda: target.copy_(source), number=1, repeat=8)) / 1e9,
     }
-
-
-def fastest(run: Callable[[], object]) -> float:
-    """The least seconds of eight calls."""
-    spent = []
-    for _ in range(8):
-        began = time.perf_counter()
-        run()
-        spent.append(time.perf_counter() - began)
-    return min(spent)
 
 
 def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
@@ -109,14 +97,9 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     tokens, width, heads = windows * int(model.encoder.lookback) * sensors, 64, 4
     encoder = 2 * (BYTES["mlstm"] + BYTES["last slstm"]) * width * tokens  # the two blocks of xlstm-small, in float32
     attention = 2 * 8 * 4 * windows * heads * sensors**2  # eight passes over each of two layers' weights
-    products_ms = counter.get_total_flops() / machine["gflop_per_s"] / 1e6
-    bytes_ms = (encoder + attention) / machine["copy_gb_per_s"] / 1e6
-    return {
-        "gflop": counter.get_total_flops() / 1e9,
-        "products_ms": products_ms,
-        "bytes_ms": bytes_ms,
-        "bound_ms": products_ms + bytes_ms,
-    }
+    flop, moved = counter.get_total_flops(), encoder + attention
+    parts = {"products_ms": flop / machine["gflop_per_s"] / 1e6, "bytes_ms": moved / machine["copy_gb_per_s"] / 1e6}
+    return {"gflop": flop / 1e9, **parts, "bound_ms": sum(parts.values())}
 
 
 def main() -> None:

@@ -106,9 +106,8 @@ def trained_there(data: str) -> dict[str, dict[str, float]]:
             for name, given in THERE.items():
                 windows = int(0.7 * days * 288)
                 epochs = max(3, round(given["steps"] * 32 / windows))
-                run = socialx.train(
-                    file, run_dir=Path(folder) / f"{name}-{days}", max_epochs=epochs, **given["settings"]
-                )
+                output = Path(folder) / f"{name}-{days}"
+                run = socialx.train(file, run_dir=output, max_epochs=epochs, **given["settings"])
                 scores = socialx.evaluate(run, data, climatology_days=days if name == "mlp-small" else ())
                 (own,) = scores.climatology_days.values() or [scores[str(run)]]
                 row = {str(minutes): own.at(minutes).mae for minutes in MINUTES} | {"all": own.overall().mae}
@@ -185,11 +184,7 @@ def by_sensor(run: str, data: str, part: str, days: int | None, leans: bool = Fa
 
 def first_hour(run: str, data: str) -> None:
     """Print the error of the median sensor against naive, and how many are worse: without a day, with all, leaning."""
-    for climatology_days, days, leans in (
-        ("0 days", 0, False),
-        ("all days", None, False),
-        ("all days, leaning", None, True),
-    ):
+    for known_days, days, leans in (("0 days", 0, False), ("all days", None, False), ("all days, leaning", None, True)):
         sums, step = by_sensor(run, data, "test", days, leans)
         seen, minutes = sums[2].sum(0) > 0, [n for n in (5, 15, 30, 60) if n % step == 0]
         steps = {"all steps": slice(None)} | {f"{n} min": slice(n // step - 1, n // step) for n in minutes}
@@ -197,9 +192,7 @@ def first_hour(run: str, data: str) -> None:
             own, copied = sums[:2, part, seen].sum(1)
             ratio, mae = own / copied, own.sum() / sums[2, part].sum()
             worse = f"{100 * (ratio > 1).double().mean():.1f} % of sensors worse"
-            print(
-                f"{climatology_days}, {name}: MAE {mae:.3f}, median {ratio.median():.3f} of naive, {worse}", flush=True
-            )
+            print(f"{known_days}, {name}: MAE {mae:.3f}, median {ratio.median():.3f} of naive, {worse}", flush=True)
 
 
 def unpack(pack: str) -> None:

@@ -94,9 +94,8 @@ def test_patches_are_compared_and_what_is_measured_is_kept(tmp_path: Path) -> No
     tiny = ["model.width=8", "model.mlp_width=8", "trainer.max_epochs=1", "pooling.neighbours=3"]
 
     def rows(patches: str) -> dict[tuple[str, int], dict[str, Any]]:
-        done = subprocess.run(
-            [*command, "--runs", str(runs), "--patch", patches, *tiny], capture_output=True, text=True
-        )
+        words = [*command, "--runs", str(runs), "--patch", patches, *tiny]
+        done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         (found,) = json.loads(output.read_text()).values()
         assert done.stdout.count("\n| mlp |") + done.stdout.count("\n| xlstm |") == len(found)

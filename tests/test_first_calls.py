@@ -177,13 +177,7 @@ def test_scores_are_a_frame(run: Path) -> None:
     assert set(frame["unit"]) == {"mph"}
     row = frame[(frame["model"] == str(run)) & (frame["horizon"] == 15)].iloc[0]
     at = scores[run].at(minutes=15)
-    assert (row["mae"], row["rmse"], row["mape"], row["r2"], row["count"]) == (
-        at.mae,
-        at.rmse,
-        at.mape,
-        at.r2,
-        at.count,
-    )
+    assert all(row[name] == getattr(at, name) for name in ("mae", "rmse", "mape", "r2", "count"))
     assert frame["count"].sum() == sum(model.overall().count for model in scores.models.values())
 
 

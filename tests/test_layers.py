@@ -84,9 +84,8 @@ def test_each_layer_wins_over_the_ones_below(tmp_path: Path) -> None:
         "SOCIALX_TRAINER__LR_WARMUP_STEPS": "3",
         "PATH": "x",
     }
-    loaded = load(
-        [first, second], env, ["trainer.patience=4", "trainer.lr_warmup_steps=4"], {"trainer.lr_warmup_steps": "5"}
-    )
+    typed = ["trainer.patience=4", "trainer.lr_warmup_steps=4"]
+    loaded = load([first, second], env, typed, {"trainer.lr_warmup_steps": "5"})
     t = loaded.settings.trainer
     assert (t.learning_rate, t.max_epochs, t.seed, t.patience, t.lr_warmup_steps) == (1e-4, 2, 3, 4, 5)
     assert t.weight_decay == Settings().trainer.weight_decay

@@ -265,7 +265,7 @@ def ladder(rows: Sequence[tuple[str, list[str], str]]) -> TextTable:
     heads = ("model", *(f"MAE {minutes} min" for minutes in SCORED_MINUTES), "from")
     ours = [name for name, _, source in rows if source == OURS]
     below = [f"[{note}] {source}" for source, note in notes.items()]
-    return TextTable("among published results", heads, cells, ours, below=below)
+    return TextTable("among published and re-run results", heads, cells, ours, below=below)
 
 
 def ladder_rows(evaluation: Evaluation) -> list[tuple[str, list[str], str]]:

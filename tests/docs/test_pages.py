@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import h5py
+import pandas as pd
 import pytest
 import yaml
 
+from benchmarks.accuracy import ENDED
+from benchmarks.windows import RESULT, WAYS, main
 from socialx.files.store.published import DATASETS
 from socialx.settings.schema import KEYS
 from tests.commands import ROOT
@@ -121,9 +125,8 @@ def test_the_table_of_times_has_those_that_were_measured() -> None:
     record, page = json.loads(results("sizes.json")), results("sizes.md")
     cell = r" \| ([\d.,]+)"
     rows = re.findall(rf"^\| (\d+) \| `([-\w]+)`{4 * cell} \|$", page, re.MULTILINE)
-    assert {(sensors, size) for sensors, size, *_ in rows} == {
-        (n, s) for n, of in record["sensors"].items() for s in of
-    }
+    sizes = {(n, s) for n, of in record["sensors"].items() for s in of}
+    assert {(sensors, size) for sensors, size, *_ in rows} == sizes
     for sensors, size, *cells in rows:
         of = record["sensors"][sensors][size]
         parameters, step, cpu, gib = (float(cell.replace(",", "")) for cell in cells)
@@ -137,9 +140,12 @@ def test_the_table_of_times_has_those_that_were_measured() -> None:
 def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     runs = json.loads(results("accuracy.json"))["runs"]
     accuracy = (DOCS / "accuracy.md").read_text()
-    for model, *cells in re.findall(r"^([\w ]+) \| (\d.\d\d) \| (\d.\d\d) \| (\d.\d\d)$", accuracy, re.MULTILINE):
-        published = [score.mae for score in DATASETS["metr-la"].scores if score.model == model]
-        assert tuple(map(float, cells)) in published, model
+    row = r"^([\w ]+), (re-run|published) \|.*?" + r" (\d.\d\d) \|" * 2 + r" (\d.\d\d)\b"
+    others = {(score.model, score.source.partition(":")[0], score.mae) for score in DATASETS["metr-la"].scores}
+    for page, least in ((accuracy, 8), ((ROOT / "README.md").read_text(), 4)):
+        rows = re.findall(row, page, re.MULTILINE)
+        assert len(rows) >= least
+        assert {(model, label, tuple(map(float, cells))) for model, label, *cells in rows} <= others
     tables = accuracy.split("\nreads 12 steps and past days | ")
     for seeds, row in (
         (("mlp-small",), "**`mlp-small`**"),
@@ -149,9 +155,12 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
         (("taught", "taught_1", "taught_2"), "MLP taught, three seeds"),
         (("wide", "wide_1", "wide_2"), "MLP wide, 6 epochs, three seeds"),
     ):
-        for scores, text in zip(("with the days of the training", "scores"), tables, strict=True):
+        for scores, text in zip((ENDED, "scores"), tables, strict=True):
             means = [sum(mae_at(runs[of][scores], at) for of in seeds) / len(seeds) for at in (15, 30, 60, "all")]
             assert f"\n{row} | {' | '.join(f'{mae:.3f}' for mae in means)}" in text
+    for run, way in (("xlstm-small", ENDED), ("metr_la", ENDED), ("metr_la", "scores")):
+        whole = runs[run][way]["all"]
+        assert f" | {whole['mae']:.3f} | {whole['rmse']:.3f} | {whole['mape']:.2f} %\n" in accuracy
     maes = [mae_at(runs["mlp-small"]["scores"], at) for at in (15, 30, 60)]
     copied = re.search(r"^naive \| ([\d.]+) \| [\d.]+ \| ([\d.]+)$", accuracy, re.MULTILINE)
     assert copied
@@ -162,6 +171,21 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
     before, after = ([float(number) for number in row.split("|")[1:]] for row in demo)
     first, last = (100 * (1 - new / old) for new, old in ((after[0], before[0]), (after[2], before[2])))
     assert f"`make demo` | {first:.0f} % | {last:.0f} %\n" in comparing
+
+
+def test_the_window_errors_are_those_of_the_shipped_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, run = pd.read_csv(RESULT), json.loads(results("accuracy.json"))["runs"]["metr_la"]
+    assert (len(table), int((table["valid"] == 0).sum())) == (6850, 531)
+    for way, scores in zip(WAYS, (ENDED, "scores"), strict=True):
+        mean = (table[way] * table["valid"]).sum() / table["valid"].sum()
+        assert mean == pytest.approx(mae_at(run[scores], "all"), abs=1e-4)
+    worse = table.assign(mae=table["training days"] + 0.125)[["origin", "mae"]]
+    worse[::-1].to_csv(tmp_path / "theirs.csv", index=False)
+    monkeypatch.setattr(sys, "argv", ["windows", str(tmp_path / "theirs.csv")])
+    main()
+    assert "training days: 0.1250 mph, 95 % from 0.1250 to 0.1250, 24 days" in capsys.readouterr().out
 
 
 def mae_at(scores: dict, minutes: int | str) -> float:

@@ -73,9 +73,8 @@ def check(store: Store, wanted: pd.DataFrame) -> None:
 
 
 def json_in_json() -> None:
-    stations = [
-        {"id": vdid, "readings": rows[["time", "speed"]].to_dict("records")} for vdid, rows in LONG.groupby("id")
-    ]
+    by_id = ((vdid, rows[["time", "speed"]].to_dict("records")) for vdid, rows in LONG.groupby("id"))
+    stations = [{"id": vdid, "readings": rows} for vdid, rows in by_id]
     Path("feed.json").write_text(json.dumps({"stations": stations}, default=str).replace("NaN", "null"))
 
 

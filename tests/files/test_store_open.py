@@ -46,12 +46,8 @@ def test_what_it_gives(tmp_path: Path) -> None:
     values = speeds(40).astype(np.float32)
     assert (store.path, store.feature, store.unit, store.step_minutes) == (tmp_path / "out.h5", "avg_speed", "mph", 5)
     assert (store.missing, store.timezone, store.imputed) == (0.0, "America/Los_Angeles", False)
-    assert (store.values.dtype, store.valid.dtype, store.seconds.dtype, store.timestamps.dtype) == (
-        "f4",
-        "?",
-        "i8",
-        "S19",
-    )
+    dtypes = [each.dtype for each in (store.values, store.valid, store.seconds, store.timestamps)]
+    assert dtypes == ["f4", "?", "i8", "S19"]
     assert (store.valid == (values != 0)).all()
     assert (store.sensors.lanes, store.sensors.length, store.sensors.direction) == (None, None, None)
     digest = hashlib.sha256("".join(f"{vdid}\n" for vdid in IDS).encode())

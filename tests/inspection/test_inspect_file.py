@@ -33,11 +33,8 @@ def test_a_good_file_has_no_problems(tmp_path: Path) -> None:
     report = inspect(path)
     assert problems(report) == []
     assert (report.dataset, report.rows, report.declared_rows, report.sensors) == ("metr_la", 40, 40, 3)
-    assert (report.first_timestamp, report.last_timestamp, report.step_minutes) == (
-        timestamps(40)[0],
-        timestamps(40)[-1],
-        5,
-    )
+    first, *_, last = timestamps(40)
+    assert (report.first_timestamp, report.last_timestamp, report.step_minutes) == (first, last, 5)
     assert (report.gaps, report.largest_gap_minutes, report.duplicates) == (0, 0, 0)
     assert (report.unit, report.checksum) == ("mph", open_store(path).checksum)
     assert json.loads(json.dumps(report.as_dict())) == report.as_dict()

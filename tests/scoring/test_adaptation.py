@@ -88,9 +88,8 @@ def test_a_sensor_without_information_decides_nothing_about_another() -> None:
 def test_a_slower_sensor_has_the_same_mix() -> None:
     rows = np.random.default_rng(0).uniform(1, 4, (30, len(MIXES)))
     slower = rows * np.where(np.arange(30) < 9, 0.5, 1)[:, None]
-    one, two = (
-        mixes(errors(*(dict(zip(MIXES, row, strict=True)) for row in each), counts=60)) for each in (rows, slower)
-    )
+    named = ((dict(zip(MIXES, row, strict=True)) for row in each) for each in (rows, slower))
+    one, two = (mixes(errors(*each, counts=60)) for each in named)
     assert one == two
 
 
@@ -304,8 +303,7 @@ def test_far_sensors_without_information_change_no_other_forecast(at: str, tmp_p
         readings = table.assign(**{str(name): 20.0 if name < 900_040 else np.nan for name in added["sensor_id"]})
         readings.to_csv(tmp_path / "speeds.csv")
         pd.concat([places, added]).to_csv(tmp_path / "places.csv", index=False)
-        forecasts.append(
-            socialx.predict("zero-shot", tmp_path / "speeds.csv", at=at, meta_csv=tmp_path / "places.csv", units="mph")
-        )
+        files = {"data": tmp_path / "speeds.csv", "meta_csv": tmp_path / "places.csv"}
+        forecasts.append(socialx.predict("zero-shot", at=at, units="mph", **files))
     columns = [forecasts[1].sensors.index(name) for name in forecasts[0].sensors]
     np.testing.assert_allclose(forecasts[1].values[:, :, columns], forecasts[0].values, atol=1e-3)

@@ -173,9 +173,8 @@ def test_what_a_model_reads_and_trains(name: str) -> None:
     assert gradient.any(-1).any(-1).all()  # every window and step, in their order
     assert not torch.allclose(model(seen._replace(inputs=b.inputs.flip(1))), model(seen))
     if name != "stid":  # the others read values alone
-        assert torch.equal(
-            model(b), model(b._replace(time_of_day=(b.time_of_day + 100) % 288, day_of_week=(b.day_of_week + 1) % 7))
-        )
+        later = {"time_of_day": (b.time_of_day + 100) % 288, "day_of_week": (b.day_of_week + 1) % 7}
+        assert torch.equal(model(b), model(b._replace(**later)))
     target = example().target
     masked_absolute_error(model(b), target.values, target.valid).backward()
     assert not [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]

@@ -123,9 +123,8 @@ def test_the_interval_over_days_holds_the_ratio_and_shrinks_with_equal_days() ->
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_run(
-        small_file(tmp_path_factory.mktemp("data"), 1560), "run", "--learning-rate", "0.01", "--batch-size", "16"
-    )
+    data = small_file(tmp_path_factory.mktemp("data"), 1560)
+    return small_run(data, "run", "--learning-rate", "0.01", "--batch-size", "16")
 
 
 def test_it_prints_days_and_a_verdict(run: Path) -> None:

@@ -69,9 +69,8 @@ def test_errors_by_each_key_equal_the_definition(step_minutes: int, missing: flo
     free = (truth >= 0.5 * free_flow[:, 0].numpy()).astype(int)
     places = (step, *(np.broadcast_to(each[..., None], truth.shape) for each in (hour, weekday)), sensor, free)
     errors = running.compute()
-    for name, (mae, count) in zip(
-        BY, by_hand(forecasts[..., 0].reshape(truth.shape), truth, valid, *places), strict=True
-    ):
+    expected = by_hand(forecasts[..., 0].reshape(truth.shape), truth, valid, *places)
+    for name, (mae, count) in zip(BY, expected, strict=True):
         found = errors[name][: len(mae)]
         np.testing.assert_allclose(mae_values(found), mae, rtol=1e-12)
         assert [row.count for row in found] == count.tolist()

@@ -147,9 +147,8 @@ def test_coverage_is_the_level_where_errors_come_from_one_source() -> None:
         inside = (low <= truth) & (truth <= high)
         for part in (slice(None), forecast[half:] < 30, forecast[half:] > 50):
             assert inside[part].mean() == pytest.approx(level, abs=0.02)
-    assert all(
-        torch.equal(one, other) for one, other in zip(found.apply(new, 0.91), found.apply(new, 0.95), strict=True)
-    )
+    ends = zip(found.apply(new, 0.91), found.apply(new, 0.95), strict=True)
+    assert all(torch.equal(one, other) for one, other in ends)
 
 
 def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:

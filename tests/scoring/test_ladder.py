@@ -50,6 +50,7 @@ def test_only_the_whole_data_set_scored_by_their_protocol_may_be_compared(change
 @pytest.mark.parametrize("score", [score for dataset in DATASETS.values() for score in dataset.scores])
 def test_a_published_error_grows_with_the_horizon(score: PublishedScore) -> None:
     assert list(score.mae) == sorted(score.mae)
+    assert score.source.startswith(("published: ", "re-run: "))
 
 
 def test_a_score_stands_between_the_next_worse_and_the_next_better() -> None:
@@ -91,7 +92,7 @@ def test_several_runs_are_scored_side_by_side(tmp_path: Path) -> None:
     said = works("evaluate", *names, "--baselines").stdout
     for words in (*(f"\n{name}: weights of epoch 1" for name in names), "historical average"):
         assert words in said
-    assert "among published results" not in said  # a small file is not METR-LA
+    assert "among published and re-run results" not in said  # a small file is not METR-LA
 
 
 @pytest.mark.parametrize(

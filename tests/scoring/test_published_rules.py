@@ -37,9 +37,8 @@ def test_each_rule_is_its_definition() -> None:
     truth[~valid] = 0
     asked = RunningWindows(windows, late)
     for rows in (slice(0, 50), slice(50, windows)):  # and the last window again, which pads the batch
-        parts = [
-            torch.from_numpy(np.concatenate([part[rows], part[-1:]]))[..., None] for part in (forecast, truth, valid)
-        ]
+        padded = (np.concatenate([part[rows], part[-1:]]) for part in (forecast, truth, valid))
+        parts = [torch.from_numpy(part)[..., None] for part in padded]
         parts[2][-1] = rows.stop < windows and parts[2][-1]
         keep = slice(0, -1) if rows.stop < windows else slice(None)
         asked.update(parts[0][keep], batch(), Target(parts[1][keep], parts[2][keep]))

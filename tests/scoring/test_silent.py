@@ -65,9 +65,8 @@ def test_a_silent_sensor_shows_no_reading_and_the_others_all() -> None:
 def test_evaluate_scores_silent_and_other_sensors(run: Path) -> None:
     found = socialx.evaluate([run], silent="0.25,0.5")
     whole, name = found[str(run)].overall(), f"{run}, 25 % silent"
-    every, silent, others = (
-        found.silent[name + part].overall() for part in ("", ": silent sensors", ": other sensors")
-    )
+    parts = ("", ": silent sensors", ": other sensors")
+    every, silent, others = (found.silent[name + part].overall() for part in parts)
     assert len(found.silent) == 6
     assert every.count == whole.count == silent.count + others.count
     assert every.mae * every.count == pytest.approx(silent.mae * silent.count + others.mae * others.count)
