@@ -306,7 +306,7 @@ def call(name: str, function: typing.Any) -> str:
 def result(function: typing.Any) -> str:
     """Return the type of a function's result, without the module that defines the type."""
     text = inspect.signature(function).return_annotation
-    return f"`{re.sub(r'[a-z_]+[.]', '', text if isinstance(text, str) else text.__name__)}`"
+    return f"`{re.sub(r'[a-z_]+[.]', '', text if isinstance(text, str) else text.__name__).removesuffix(' | Any')}`"
 
 
 def summary(item: typing.Any) -> str:

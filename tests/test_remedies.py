@@ -369,6 +369,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.data_files._convert#2": lambda w: w.says("convert", "metr-la", EXCERPT, "--meta-csv", LOCATIONS, *TO),
     "tasks.data_files._convert#3": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
     "tasks.data_files._convert#4": lambda w: w.says("convert", "auto", EXCERPT, "--without-positions", *TO),
+    "tasks.predict.predict#1": lambda w: w.says("predict", w.run, "zero-shot"),
     "tasks.predict._note_zero_shot#1": lambda w: w.says(
         "predict", "zero-shot", "--data", small_file(w.folder, 9 * 288, 4)
     ),

@@ -154,7 +154,7 @@ def report(
 @command("predict", output="sensors", plot="output")
 def predict(
     layers: ConfigLayers,
-    run: Path,
+    run: list[Path],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -178,6 +178,7 @@ def predict(
     Examples:
       socialx predict runs/demo
       socialx predict runs/demo --data new.h5 --output next_hour.csv
+      socialx predict runs/demo_0 runs/demo_1 --mean
       socialx predict zero-shot --data city.csv --meta-csv places.csv --units km/h
       socialx predict runs/demo --start "2012-05-20 06:00" --every 15min -o am.csv
     """

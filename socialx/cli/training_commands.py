@@ -71,11 +71,15 @@ def train(layers: ConfigLayers, devices: Devices = 1, **arguments: Any) -> None:
         from socialx.training.launch import launch
 
         raise typer.Exit(launch(devices, sys.argv[1:]))
-    run = socialx.train(settings=layers, progress=Show(), **arguments)
+    made: Any = socialx.train(settings=layers, progress=Show(), **arguments)
+    *earlier, run = made if isinstance(made, list) else [made]
     group = group_from_env()
     if not group.is_rank_zero:
         return
-    score = str(Command("evaluate", run.path, baselines=True))
+    for other in earlier:
+        typer.echo(other.headline())
+    paths, several = [one.path for one in (*earlier, run)], True if earlier else None
+    score = str(Command("evaluate", *paths, mean=several, baselines=None if several else True))
     if run.interrupted:
         again = Message("train.halted", "", "training was interrupted", f"resume with {group.resume_command(run.path)}")
         typer.echo(again.text(), err=True)

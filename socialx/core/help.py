@@ -35,6 +35,7 @@ InputFormat, Times, Sensors, Windows, Scores, Measurement, Server, Output, FailI
     for panel in ("Input format", "Times", "Sensors", "Windows", "Scores", "Measurement", "Server", "Output", "Fail if")
 )
 RUN = Help("a run folder, or a run of the package: zero-shot, metr-la", "RUN")
+RUNS = Help("a run folder, or a run of the package: zero-shot, metr-la; several for their mean", "RUN...")
 SPLIT = Windows("which windows", "train|validation|test|all")
 START = Windows("score only forecasts that begin here or later", "TIME")
 END = Windows("and end here or before; a date is its 00:00", "TIME")

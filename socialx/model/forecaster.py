@@ -213,6 +213,14 @@ class CoarserStepAdapter(nn.Module):
         return forecast.unflatten(1, (-1, self.steps)).mean(2)
 
 
+class MeanModel(nn.ModuleList):
+    """Models of the same targets as one, which forecasts their mean."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the mean forecast float32 [B,P,N,G] in file units."""
+        return torch.stack([model(batch).float() for model in self]).mean(0)
+
+
 def with_scaler(model: nn.Module, scaler: StandardScaler) -> nn.Module:
     """Return a copy of a model that shares all but the scaler; a model without a standard scaler as it is."""
     inner = model.model if isinstance(model, CoarserStepAdapter) else model

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, Message, SettingsError
@@ -92,9 +95,10 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     published: published results under the same protocol, if baselines were scored. climatology_days: the same runs with
     climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days of
     the training``: runs with training-day climatology, comparable with published results. silent: the same runs while a
-    share of the sensors gives no reading: all sensors, the silent ones, the others. coverage: run -> target -> interval
-    coverage. by: model -> group -> errors in the first target. difference: between two runs. drift: per run.
-    protocols: model -> averaging rule of publications -> MAE. without_target: number of windows without a valid target.
+    share of the sensors gives no reading: all sensors, the silent ones, the others. mean: name of the mean of the runs,
+    if scored. coverage: run -> target -> interval coverage. by: model -> group -> errors in the first target.
+    difference: between two runs. drift: per run. protocols: model -> averaging rule of publications -> MAE.
+    without_target: number of windows without a valid target.
     """
 
     split: str
@@ -103,6 +107,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     published: tuple[PublishedScore, ...]
     climatology_days: Mapping[str, ModelScores] = field(default_factory=dict)
     silent: Mapping[str, ModelScores] = field(default_factory=dict)
+    mean: str = ""
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorRow, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
@@ -115,6 +120,13 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         """The models to show: with complete data both naive baselines agree, and only ``naive`` is shown."""
         twins = ZEROS_COPIED in self.models and self.models[ZEROS_COPIED] == self.models.get(LAST_VALID)
         return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
+
+    @property
+    def over_runs(self) -> dict[str, ModelScores]:
+        """The mean and the standard deviation (n - 1) of the runs' scores, if their mean was scored."""
+        runs = [self.models[run] for run in self.protocol.trained]
+        kinds: dict[str, Any] = {"mean score": np.mean, "deviation": partial(np.std, ddof=1)} if self.mean else {}
+        return {name: _join(runs, kind) for name, kind in kinds.items()}
 
     def headline(self) -> str:
         """Return a sentence with the models, the split, and the MAE over all steps."""
@@ -173,6 +185,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         asked = {
             "climatology_days": {name: model.as_dict() for name, model in self.climatology_days.items()},
             "silent": {name: model.as_dict() for name, model in self.silent.items()},
+            "over_runs": {name: scores.as_dict() for name, scores in self.over_runs.items()},
             "intervals": _as_dicts(self.coverage),
             "by": _as_dicts(self.by),
             "difference": self.difference and asdict(self.difference),
@@ -203,6 +216,16 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
 def _as_dicts(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
     """Return the tables for JSON: name -> key -> rows, with each row, a dataclass, as a dict."""
     return {name: {key: [asdict(row) for row in rows] for key, rows in table.items()} for name, table in tables.items()}
+
+
+def _join(models: Sequence[ModelScores], kind: Callable[..., Any]) -> ModelScores:
+    """Return each number of the scores over models, such as the mean."""
+    targets = {}
+    for target in models[0].targets:
+        rows = [[astuple(scores) for scores in model.by_minutes(target).values()] for model in models]
+        *steps, overall = (Scores(*row[:4], *map(int, row[4:])) for row in kind(rows, axis=0).tolist())
+        targets[target] = HorizonScores(tuple(steps), overall)
+    return ModelScores(targets, models[0].step_minutes)
 
 
 def published_scores(protocol: ScoringProtocol, split: str) -> tuple[PublishedScore, ...]:

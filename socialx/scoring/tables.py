@@ -46,6 +46,9 @@ def tables(evaluation: Evaluation) -> Iterator[TextTable]:
         title = f"{evaluation.split} windows"
         title = title if len(protocol.targets) == 1 else f"{target}, {title}"
         yield score_table(shown, target, protocol, title)
+        if evaluation.mean:
+            heading = f"{title}, scores of {len(protocol.trained)} runs"
+            yield score_table(evaluation.over_runs, target, protocol, heading)
         if evaluation.climatology_days:
             heading = f"{title}, climatology of the days before each day"
             yield score_table(evaluation.climatology_days, target, protocol, heading)
@@ -275,9 +278,11 @@ def ladder_rows(evaluation: Evaluation) -> list[tuple[str, list[str], str]]:
     run with training-day climatology.
     """
     ours: dict[str, ModelScores] = {}
+    reading = {name for name, trained in evaluation.protocol.trained.items() if trained.past_days}
     for name, model in evaluation.distinct_models.items():
-        trained = evaluation.protocol.trained.get(name)
-        ours[f"{name}, which reads past days" if trained and trained.past_days else name] = model
+        ours[f"{name}, which reads past days" if name in reading or (name == evaluation.mean and reading) else name] = (
+            model
+        )
         if frozen := evaluation.climatology_days.get(f"{name}, {FROZEN}"):
             ours[f"{name}, with the {FROZEN}"] = frozen
     rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]

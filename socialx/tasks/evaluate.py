@@ -38,6 +38,7 @@ from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
 from socialx.tasks.memory import when_memory_runs_out
+from socialx.tasks.opened import average_runs, refuse_few
 from socialx.tasks.scored_split import Part, ScoredSplit, load_scored_split, metadata
 from socialx.tasks.train import Run, run_names
 
@@ -63,6 +64,7 @@ def evaluate(
     by: Annotated[
         str | Sequence[str], Scores("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
     ] = (),
+    mean: Annotated[bool, Scores("also the mean of the runs' forecasts, and the deviation of their scores")] = False,
     compare: Annotated[bool, Scores("also the difference of two runs, with its 95 % interval")] = False,
     drift: Annotated[bool, Scores("also say whether runs are as good as their calibration promised, by day")] = False,
     protocols: Annotated[bool, Help("also the MAE under each rule that publications use")] = False,
@@ -94,6 +96,7 @@ def evaluate(
             silent=parse_shares(silent),
             baselines=baselines,
             intervals=intervals,
+            mean=mean,
             compare=compare,
             drift=drift,
             protocols=protocols,
@@ -103,6 +106,10 @@ def evaluate(
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
         check_outputs((save_forecasts, SCORED), others=request.names, overwrite=overwrite)
         scored = load_scored_split(request.runs, layers, Part(split, start, end), request.files)
+        together = ""
+        if mean:
+            several = average_runs([*scored.opened.values()])
+            scored.opened[together := str(several.run.named)] = several
         if request.climatology_days:
             _check_climatologies(scored.trained)
         stack.enter_context(when_memory_runs_out(scored.experiment))
@@ -112,14 +119,14 @@ def evaluate(
         results = published_scores(scored.protocol, split) if baselines else ()
         days = scored.score_climatology_days(request.climatology_days, frozen=bool(results))
         quiet = scored.score_silent(request.silent) if request.silent else {}
-        return Evaluation(split, scored.protocol, scores, results, days, quiet, **beside)
+        return Evaluation(split, scored.protocol, scores, results, days, quiet, together, **beside)
 
 
 @dataclass(frozen=True)
 class Request:
     """The arguments of ``evaluate``, parsed: the models to score, and the further scores.
 
-    names: run folders and forecast files.  saved: a file for all forecasts, with a single run.
+    names: run folders and forecast files.  saved: a file for all forecasts, with a single run or the mean.
     """
 
     names: Sequence[str]
@@ -128,6 +135,7 @@ class Request:
     silent: Sequence[float]
     baselines: bool
     intervals: bool
+    mean: bool
     compare: bool
     drift: bool
     protocols: bool
@@ -153,11 +161,12 @@ class Request:
             raise SettingsError(
                 "score.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
             )
+        refuse_few(self.runs, self.mean)
         if self.compare and len(set(self.names)) != 2:
             raise SettingsError("score.two", "", f"{Argument('compare', True)} needs two runs", "name two run folders")
         if self.drift and not self.names:
             raise SettingsError("score.drift", "", f"{Argument('drift')} needs a trained run", "name a run folder")
-        if self.saved is not None and len(self.names) != 1:
+        if self.saved is not None and len(self.names) != 1 and not self.mean:
             problem = f"{Argument('save_forecasts', self.saved)} needs exactly one run"
             raise SettingsError("score.one-run", "", problem, "name one run folder")
         if self.names and not self.runs:
@@ -181,7 +190,8 @@ def _score_models(
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if request.intervals}
     drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
     rules = {name: scored.rules() for name in models if request.protocols}
-    saved = {name: _writer(stack, request.saved, name, scored) for name in request.names if request.saved}
+    alone = list(runs)[-1:] if request.mean else request.names
+    saved = {name: _writer(stack, request.saved, name, scored) for name in alone if request.saved}
     kinds: Sequence[Mapping[str, Metric]] = (scores, errors, daily, inside, drifts, rules, saved)
     for name, model in models.items():
         metrics = [kind[name] for kind in kinds if name in kind]
@@ -223,13 +233,9 @@ def _check_climatologies(trained: Mapping[str, Trained]) -> None:
     """Raise SettingsError where a run lacks a climatology."""
     for run, facts in trained.items():
         if not facts.past_days:
+            lacks = f"{Argument('climatology_days')} needs a climatology, which {run} lacks"
             helps = f"train the run with {Argument('model.climatology', True)}"
-            raise SettingsError(
-                "score.no-climatology",
-                "",
-                f"{Argument('climatology_days')} needs a climatology, which {run} lacks",
-                helps,
-            )
+            raise SettingsError("score.no-climatology", "", lacks, helps)
 
 
 def _parse_days(days: int | str | Sequence[int | str]) -> list[PastDays]:

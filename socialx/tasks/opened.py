@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from socialx.core.errors import Argument, Message, SettingsError, SocialxError, 
 from socialx.core.progress import note
 from socialx.dataset import Dataset
 from socialx.forecast.forecast import Forecast
-from socialx.model.forecaster import CoarserStepAdapter
+from socialx.model.forecaster import CoarserStepAdapter, MeanModel
 from socialx.model.state import check_state
 from socialx.scoring.adaptation import PAST_DAYS, Basis, DailyModel, Past, rounded_ratios
 from socialx.scoring.intervals import ConformalIntervals, DailyIntervals, Intervals
@@ -41,6 +42,7 @@ class Opened:
     run: TrainedRun
     experiment: Experiment
     trained: Trained
+    parts: Sequence[Opened] = ()  # of a mean: its runs, and the other fields are of the first
 
     @property
     def adapts(self) -> Past | None:
@@ -59,6 +61,8 @@ class Opened:
     @property
     def alone(self) -> nn.Module:
         """The model at the network's pace, without leaning."""
+        if self.parts:
+            return MeanModel(part.alone for part in self.parts).eval()
         return self.experiment.model if self.adapts is None else DailyModel(self.adapts, leans=False)
 
     @property
@@ -90,22 +94,23 @@ class Opened:
 
         On the calibrated network and step these are the stored intervals, and the words are empty.  Elsewhere a
         zero-shot run measures the errors in the week before each local day; with too few observations the stored
-        intervals are a first guess.  issued: the first origin, in seconds, for the words.  Raises SocialxError
-        for an uncalibrated run.
+        intervals are a first guess.  A mean has only measured intervals.  issued: the first origin, in seconds, for the
+        words.  Raises SocialxError for an uncalibrated run, and for too few observations before a mean.
         """
         data, protocol, past = self.experiment.data, self.experiment.protocol, self.experiment.past
-        calibrated = self.run.read_intervals(self.trained.weights)
-        here = network_checksum(calibrated.sensors), calibrated.protocol.step_minutes
-        same = here == (protocol.network, protocol.step_minutes) and protocol.same_network(calibrated.protocol)
-        if past is None or (same and not past.extends):
-            flows = protocol.free_flow
-            ratios = [float(rounded_ratios(flows[name], protocol, calibrated.protocol, name)) for name in data.targets]
-            return calibrated.rescale(ratios), ""
+        if past is None or not self.parts:
+            calibrated = self.run.read_intervals(self.trained.weights)
+            here = network_checksum(calibrated.sensors), calibrated.protocol.step_minutes
+            same = here == (protocol.network, protocol.step_minutes) and protocol.same_network(calibrated.protocol)
+            if past is None or (same and not past.extends):
+                flows, old = protocol.free_flow, calibrated.protocol
+                ratios = [float(rounded_ratios(flows[name], protocol, old, name)) for name in data.targets]
+                return calibrated.rescale(ratios), ""
 
         def guess(basis: Basis) -> ConformalIntervals:
-            if past.extends:
-                few = f"the week before has too few readings for intervals beyond {data.horizon} steps"
-                raise SocialxError("run.few-errors", data.store.path, few, f"drop {Argument('interval')}")
+            if self.parts or past.extends:
+                few = f"too few readings in the {PAST_DAYS} days before a forecast for its intervals"
+                raise SocialxError("run.few-readings", data.store.path, few, "use a longer file or later times")
             pace = past.pace(basis)
             pairs = zip(data.targets, pace.network.tolist(), strict=True)
             ratios = [float(rounded_ratios(speed, protocol, calibrated.protocol, name)) for name, speed in pairs]
@@ -113,6 +118,7 @@ class Opened:
 
         daily = DailyIntervals(past, self.trained.weights, guess, self.experiment.precision.device, issued)
         if daily.measured(daily.first) is None:
+            daily.on(daily.first)  # raises for a mean
             words = f"{calibrated.protocol.dataset}, where {self.run.named} was calibrated, as a first guess"
             return daily, f"{words}: {data.store.path} has too few readings of the week before"
         days = counted(min(data.climatology_days(issued), PAST_DAYS), "day")
@@ -190,7 +196,7 @@ def open_forecasting(
     if tied and not split:
         note_left_out(run, experiment)
     state, fits = adapt_and_check(run, experiment, weights.state, tied, same_missing)
-    if not split:
+    if not split and first is None:
         experiment.data.note_clock()
     if free:
         state = align_sensors(state, ids, run.sensors or (), run.named, file)
@@ -222,3 +228,27 @@ def open_forecasting(
         past = Past(model.eval(), experiment.data, run.protocol, there, precision, size)
     adapted = model if past is None or not (past.adapts or past.extends) else DailyModel(past).eval()
     return Opened(run, replace(experiment, past=past, model=adapted), trained)
+
+
+def refuse_few(runs: Sequence[str], mean: bool) -> None:
+    """Raise SettingsError for the mean of fewer than two different runs."""
+    if mean and len(set(runs)) < 2:
+        raise SettingsError(
+            "mean.few", "", f"{Argument('mean', True)} needs two different runs", "name another run too"
+        )
+
+
+def average_runs(opened: Sequence[Opened]) -> Opened:
+    """Return runs that share data as one, which forecasts their mean.  Raises SettingsError for other climatologies."""
+    readers = [one for one in opened if one.trained.past_days]
+    stored = {one.experiment.data.prior_climatology and one.trained.checksum for one in readers}
+    if len(stored) > 1:
+        differ = "the runs store climatologies of different training data"
+        raise SettingsError("mean.climatologies", "", differ, "name runs that were trained on one file")
+    first, data = opened[0].experiment, (readers or opened)[0].experiment.data
+    model = MeanModel(one.experiment.model for one in opened).eval()
+    there = replace(first.protocol, horizon=opened[0].ahead.data.horizon)
+    past = Past(model, data, first.protocol, there, first.precision, first.settings.loader.batch_size)
+    run = replace(opened[0].run, named=Path(f"mean of {len(opened)} runs"))
+    trained = replace(opened[0].trained, past_days=bool(readers))
+    return Opened(run, replace(first, data=data, model=model, past=past), trained, opened)

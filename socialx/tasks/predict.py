@@ -14,7 +14,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, rewrite
-from socialx.core.help import INTERVAL, RUN, Sensors, Times, table_help, with_help
+from socialx.core.help import INTERVAL, RUNS, Output, Sensors, Times, table_help, with_help
 from socialx.core.progress import Callback, note, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.series import ContextReader
@@ -35,8 +35,8 @@ from socialx.settings.layers import ConfigLayers, command_text, preset_here
 from socialx.settings.schema import MOST_STEPS, Settings
 from socialx.tasks.build import Experiment
 from socialx.tasks.memory import when_memory_runs_out
-from socialx.tasks.opened import Band, Opened, open_forecasting
-from socialx.tasks.train import Run
+from socialx.tasks.opened import Band, Opened, average_runs, open_forecasting, refuse_few
+from socialx.tasks.train import Run, run_names
 from socialx.tasks.trained_model import unit_doubts
 from socialx.tasks.user_data import Data, as_file
 from socialx.training.run_folder import TrainedRun, open_run
@@ -126,7 +126,7 @@ class Issue:
 
 @with_help
 def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of steps in the settings
-    run: Annotated[str | Path | Run, RUN],
+    run: Annotated[str | Path | Run | Sequence[str | Path | Run], RUNS],
     data: Data = None,
     *,
     at: Annotated[Time | None, Times("time of the last row to read; not set: the last row", "TIME")] = None,
@@ -138,6 +138,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     ] = None,
     sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
+    mean: Annotated[bool, Output("forecast the mean of several runs")] = False,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
     timezone: Annotated[str | None, table_help("its time zone, such as Europe/Paris", "ZONE")] = None,
@@ -161,7 +162,8 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     data: a file of the run's network, by default the run's own, with at least one lookback of rows.  A pandas frame
     works too (wall times x sensor ids, in the unit of the run's own file), as does any table that ``convert`` reads; a
     table is converted to a temporary file, with a note on keeping one.  A zero-shot run takes a frame as a table where
-    ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``.
+    ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``; of a
+    mean, from errors of the mean in the week before each local day.
 
     horizon: up to 24 h for a zero-shot run, whose forecast fades into the usual speeds beyond the trained lead times.
 
@@ -175,12 +177,20 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     about |= {"table": table, "quantity": quantity}
     asked = Asked(at, start, end, every)
     with subscribe(progress), ExitStack() as stack:
-        run_folder = open_run(Path(str(run)))
-        ahead_s = parse_horizon(run_folder, horizon)
+        names = list(dict.fromkeys(run_names(run)))
+        refuse_few(names, mean)
+        if len(names) != 1 and not mean:
+            remedy = f"add {Argument('mean', True)} for the mean of several, or use {Command('predict', *names[:1])}"
+            raise SettingsError("predict.runs", "", f"predict needs one run, and {len(names)} are named", remedy)
+        folders = [open_run(Path(name)) for name in names]
+        (ahead_s,) = {parse_horizon(folder, horizon) for folder in folders}
         typed = ConfigLayers.from_call(settings, sections)
-        file, _ = stack.enter_context(as_file(data, run_folder, typed, about))
+        file, _ = stack.enter_context(as_file(data, folders[0], typed, about))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
-        opened = open_forecasting(run_folder, layers, split=False, ahead_s=ahead_s)
+        several = [open_forecasting(folders[0], layers, split=False, ahead_s=ahead_s)]
+        for other in folders[1:]:
+            several.append(open_forecasting(other, layers, several[0].experiment, split=False, ahead_s=ahead_s))
+        opened = average_runs(several) if mean else several[0]
         experiment, trained = opened.experiment, opened.trained
         for message in (odd := find_doubtful_values(experiment.data.store)):
             note(message)
@@ -191,8 +201,9 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
             times = requested_times(opened.ahead, context, asked)
             band = None if interval is None else opened.band(interval, int(times[0]))
             origins = find_origins(experiment, context, times, asked.argument)
-            opened.prepare(origins)
-            if context.rolling and not sensor_tables(experiment.settings):
+            for one in several:
+                one.prepare(origins)
+            if context.rolling and not mean and not sensor_tables(experiment.settings):
                 _note_zero_shot(opened, int(origins[0]))
             issue = Issue(opened.ahead, opened.ahead.data.context(JITTER_S), origins, SHOWN_HISTORIES)
             with work("predict", len(origins), "forecasts") as bar:
@@ -200,10 +211,10 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
                     output = experiment.precision.infer(experiment.model, batch)
                     parts.append((output, *context.input_state(batch)))
                     bar.advance(len(batch.last))
-        forecast = issue.forecast(str(run_folder.named), parts, band)
+        forecast = issue.forecast(str(opened.run.named), parts, band)
         doubt = other_missing(experiment.protocol.missing, trained.missing)
-        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {run_folder.named}")] if doubt else []
-        doubts = unit_doubts(experiment.data.store.path, experiment.protocol, run_folder.protocol)
+        notes = [rewrite(f"{experiment.data.store.path}: {doubt} of {opened.run.named}")] if doubt else []
+        doubts = unit_doubts(experiment.data.store.path, experiment.protocol, opened.run.protocol)
         notes += [f"{message.where}: {message.problem}" for message in (*doubts, *odd)]
         forecast = replace(forecast, notes=tuple(notes)).first_steps(ahead_s)
         return forecast if sensors is None else forecast.select(sensors)

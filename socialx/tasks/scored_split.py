@@ -105,8 +105,8 @@ class ScoredSplit:
 
     @property
     def trained(self) -> dict[str, Trained]:
-        """What is known of the training of the runs, by name."""
-        return {name: opened.trained for name, opened in self.opened.items()}
+        """What is known of the training of the runs, by name, without their mean."""
+        return {name: opened.trained for name, opened in self.opened.items() if not opened.parts}
 
     def models(self) -> dict[str, nn.Module]:
         """Return the models of runs and files by name."""
@@ -129,7 +129,7 @@ class ScoredSplit:
         """
         scores = {}
         for run, opened in self.opened.items():
-            ended = [TRAINED_DAYS] if frozen and self.trained[run].past_days else []
+            ended = [TRAINED_DAYS] if frozen and opened.trained.past_days else []
             for days in dict.fromkeys([*choices, *ended]):
                 (window,) = days.windows
                 label = "all days" if window is None else counted(window, "day")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ import torch
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Message, SettingsError, counted
 from socialx.core.help import Help, Output, with_help
-from socialx.core.notebook import ResultRepr, is_frame
+from socialx.core.notebook import ResultRepr, is_frame, names_in
 from socialx.core.precision import Precision
 from socialx.core.progress import Callback, Start, emit, note
 from socialx.dataset import Fit
@@ -108,32 +108,72 @@ def train(
     preset: str | None = None,
     resume: Annotated[str | Path | Run | None, Help("go on with an interrupted run, with its settings", "RUN")] = None,
     overwrite: Annotated[bool, Output("replace a run in the run folder")] = False,
+    seeds: Annotated[
+        str | Sequence[int] | None, Help("train once with each seed, into RUN_DIR_SEED", "N,N", panel="Optimisation")
+    ] = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
-) -> Run:
+) -> Run | Any:
     """Train a model, and write a run folder that can repeat, resume, score and use the training.
 
     data: the HDF5 file, or the section ``data`` as a mapping.  settings: a tree from ``load_settings``.  preset:
     ``mlp-small``, ``xlstm-small`` or ``xlstm-large``, a base below all other settings.  sections: overrides such as
     ``model={"width": 64}``, or single settings by name such as ``max_epochs=1``, ``run_dir="runs/mine"`` (by default
     ``runs/DATASET-DATE-TIME``) and ``init_from=RUN``, the run to fine-tune.  progress: a callback for ``Work``,
-    ``Start``, ``Epoch`` and ``Note`` events.
+    ``Start``, ``Epoch`` and ``Note`` events.  seeds: train once with each seed, ``[0, 1]`` or ``"0,1"``, in the folders
+    ``RUN_DIR_0`` and ``RUN_DIR_1``, and return a list of runs.
 
-    Ctrl-C ends training after the current step; the returned run is then ``interrupted`` and can be resumed.  Raises
+    Ctrl-C ends training after the current step; the (last) run is then ``interrupted`` and can be resumed.  Raises
     SettingsError for wrong settings, and SocialxError for unusable files.
     """
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
             layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
-            plan = make_plan(layers, resume, overwrite, group)
-            plan.experiment.data.note_clock()
-            trainer = plan.experiment.settings.trainer
-            path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}")
-            if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
-                taken = f"{Argument('trainer.run_dir', path)} is also a teacher"
-                raise SettingsError("train.is-teacher", "", taken, "name another folder")
-        return carry_out(plan, path, group)
+            planned = {"": layers}
+            if seeds is not None:
+                planned = plan_seeds(seeds, layers, resume, group.is_rank_zero and not (overwrite or group.restarts))
+        runs: list[Run] = []
+        for suffix, one in planned.items():
+            if runs and runs[-1].interrupted:
+                left = ",".join(name[1:] for name in list(planned)[len(runs) :])
+                note(Message("train.seeds-left", "", f"seeds are still to train: {left}", Command("", seeds=left)))
+                break
+            with group.all_or_none():
+                plan = make_plan(one, resume, overwrite, group)
+                plan.experiment.data.note_clock()
+                trainer = plan.experiment.settings.trainer
+                path = trainer.run_dir or Path(f"runs/{plan.experiment.protocol.dataset}-{began}{suffix}")
+                if os.path.realpath(path) in map(os.path.realpath, trainer.teacher):
+                    taken = f"{Argument('trainer.run_dir', path)} is also a teacher"
+                    raise SettingsError("train.is-teacher", "", taken, "name another folder")
+            runs.append(carry_out(plan, path, group))
+            del plan  # the next training reads the data again
+        return runs[0] if seeds is None else runs
+
+
+def plan_seeds(
+    seeds: str | Sequence[int], layers: ConfigLayers, resume: str | Path | Run | None, checks: bool
+) -> dict[str, ConfigLayers]:
+    """Return the layers of each seed by the end of its run folder; checks: make the folders, and refuse one in use."""
+    texts = names_in(seeds if isinstance(seeds, str) else map(str, seeds if isinstance(seeds, Iterable) else [seeds]))
+    asked = Argument("seeds", ",".join(texts))
+    if not texts or not all(map(str.isdecimal, texts)) or len({*map(int, texts)}) < len(texts):
+        other = f"use for example {Argument('seeds', '0,1,2')}"
+        raise SettingsError("train.seeds", "", f"{asked} must be different whole numbers", other)
+    for name, value in (("resume", resume), ("trainer.seed", layers.argument("trainer.seed"))):
+        if value is not None:
+            both = f"{asked} cannot be combined with {Argument(name, value)}"
+            raise SettingsError("train.seeds-and", "", both, f"leave out {Argument(name)}")
+    folder, planned = layers.merge().settings.trainer.run_dir, {}
+    with ExitStack() as stack:
+        for seed in map(int, texts):
+            path = folder and folder.with_name(f"{folder.name}_{seed}")
+            planned[f"_{seed}"] = layers.over({"trainer.seed": seed, "trainer.run_dir": path})
+            planned[f"_{seed}"].merge()  # refuses a wrong seed
+            if path:
+                stack.enter_context(lock_folder(path, None, False, checks))
+    return planned
 
 
 @dataclass(frozen=True)
