@@ -16,8 +16,8 @@ import numpy as np
 
 import socialx
 from benchmarks.common import head, line, opened, parser
+from socialx.data.climatology import HistoricalMedians
 from socialx.data.geo import nearest_neighbours, to_plane
-from socialx.data.medians import HistoricalMedians
 from socialx.dataset import Columns
 from socialx.scoring.references import HistoricalAverage
 
