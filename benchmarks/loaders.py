@@ -78,15 +78,8 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
     return all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) for a, b in pairs)
 
 
-def epoch(batches: Callable[[], Iterable[Any]]) -> int:
-    """Make all batches of an epoch, and count them."""
-    return sum(1 for _ in batches())
-
-
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=5)
-    given = arguments.parse_args()
+    given = parser(__doc__, rounds=5).parse_args()
     torch.set_num_threads(1)
     print(machine())
     columns = ("on_device ms", "per sample ms", "3 channels ms", "on_device / per sample", "on_device / 3 channels")
@@ -105,8 +98,8 @@ def main() -> None:
             "per sample": lambda cut=cut: map(example, cut),
             "3 channels": partial(iter, channels),
         }
-        ways = {name: partial(epoch, loader) for name, loader in loaders.items()}
-        spent, batches = interleaved_ab(ways, given.rounds)
+        ways = {name: lambda epoch=epoch: sum(1 for _ in epoch()) for name, epoch in loaders.items()}
+        spent, batches = interleaved_ab(ways, given.rounds)  # how many each makes
         ms = {name: spent_ms / batches[name] for name, spent_ms in median_ms(spent).items()}
         ratios = [f"{ms['on_device'] / ms[name]:.2f}" for name in ("per sample", "3 channels")]
         print(line([f"{sensors:,}", *(f"{each:.1f}" for each in ms.values()), *ratios]), flush=True)
