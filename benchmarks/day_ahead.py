@@ -82,8 +82,7 @@ def main() -> None:
     issued = np.full_like(source.seconds, source.seconds[rows[0]])
     usual = data.climatology.shared.lookup(source.seconds, issued).readings[0, ..., 0]
     near = nearest_neighbours(to_plane(data.sensors.latitude, data.sensors.longitude), NEAR).index
-    found = [usual[rows + lead] + ridge(readings - usual, near, lead, rows) for lead in leads]
-    errors = [np.abs(each - truth[:, lead - 1]) for each, lead in zip(found, leads, strict=True)]
+    errors = [np.abs(usual[rows + n] + ridge(readings - usual, near, n, rows) - truth[:, n - 1]) for n in leads]
     print(line(["ridge", *(f"{np.nanmean(error):.3f}" for error in errors), ""]))
 
 

@@ -36,7 +36,8 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         self.series = series
         shape = (series.rows, *series.shape)
         self.values, self.valid = series.readings.view(shape), (series.ages == 0).view(shape)
-        self.last_observed = series.window(torch.arange(len(self))).last_observed
+        windows = series.window(torch.arange(len(self)))
+        self.last_observed, self.origin = windows.last_observed, windows.origin
 
     def __len__(self) -> int:
         return self.series.rows - LOOKBACK - HORIZON + 1
@@ -45,7 +46,7 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         now, end = start + LOOKBACK, start + LOOKBACK + HORIZON
         valid, dates = self.valid, self.series.calendar[start:end]
         past = (self.values[start:now], valid[start:now], self.values[now - 1], self.last_observed[start])
-        return (*past, dates[:, 0], dates[:, 1], self.values[now:end], valid[now:end])
+        return (*past, dates[:, 0], dates[:, 1], self.origin[start], self.values[now:end], valid[now:end])
 
 
 class Channels(Dataset[dict[str, np.ndarray]]):
@@ -66,10 +67,10 @@ class Channels(Dataset[dict[str, np.ndarray]]):
 
 def example(parts: list[Tensor]) -> TrainingBatch:
     """What a batch of ``Cut`` holds; there is nothing usual and nothing taught."""
-    *past, values, valid = parts
+    *past, origin, values, valid = parts
     climatology = torch.empty(len(values), LOOKBACK + HORIZON, values.shape[2], 0)
     target = Target(values, valid, climatology[:, LOOKBACK:].half())
-    return TrainingBatch(Batch(*past, climatology, climatology), target)
+    return TrainingBatch(Batch(*past, climatology, climatology, origin), target)
 
 
 def same(one: TrainingBatch, other: TrainingBatch) -> bool:
