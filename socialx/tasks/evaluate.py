@@ -158,9 +158,8 @@ class Request:
             options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
             raise SettingsError("score.nothing", "", "evaluate needs runs or baselines to score", options)
         if unknown := [name for name in self.by if name not in BY]:
-            raise SettingsError(
-                "score.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
-            )
+            wrong = f"{Argument('by', unknown[0])} is unknown"
+            raise SettingsError("score.by", "", wrong, f"choose from {', '.join(BY)}")
         refuse_few(self.runs, self.mean)
         if self.compare and len(set(self.names)) != 2:
             raise SettingsError("score.two", "", f"{Argument('compare', True)} needs two runs", "name two run folders")

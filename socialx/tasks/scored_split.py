@@ -191,9 +191,8 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
     ``open_forecasting`` and ``read_forecasts`` do.
     """
     if part.split not in (*SPLITS, ALL):
-        raise SettingsError(
-            "split.unknown", "", f"{Argument('split', part.split)} is unknown", f"choose {', '.join(SPLITS)} or {ALL}"
-        )
+        unknown = f"{Argument('split', part.split)} is unknown"
+        raise SettingsError("split.unknown", "", unknown, f"choose {', '.join(SPLITS)} or {ALL}")
     if layers.argument("data.days") is not None and (part.start is not None or part.end is not None):
         both = f"{Argument('end' if part.start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("split.with-days", "", both, f"leave out {Argument('data.days')}")
@@ -230,21 +229,14 @@ def _within_files(scored: ScoredSplit, files: Sequence[str]) -> ScoredSplit:
         if not has_forecast.all():
             share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {scored.split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(
-                Message(
-                    "split.part", name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
-                )
-            )
+            alone = f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
+            note(Message("split.part", name, alone))
         whole &= has_forecast
     if whole.all():
         return replace(scored, recorded=recorded)
     if not whole.any():
-        raise SocialxError(
-            "split.nothing-common",
-            " and ".join(files),
-            "the files have no window in common",
-            "score the files one by one",
-        )
+        nothing = "the files have no window in common"
+        raise SocialxError("split.nothing-common", " and ".join(files), nothing, "score the files one by one")
     recorded = {name: values[whole] for name, values in recorded.items()}
     scored = replace(scored, indices=scored.indices[whole], recorded=recorded)
     begin, until = map(as_text, scored.span)
@@ -275,16 +267,14 @@ def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> No
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(scored.split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        raise SocialxError(
-            "split.no-forecast", path, f"the file has no forecast in the {scored.split} split ({span})", "add forecasts"
-        )
+        problem = f"the file has no forecast in the {scored.split} split ({span})"
+        raise SocialxError("split.no-forecast", path, problem, "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
         problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(
-            "split.sensors", path, problem, "add forecasts, or score data without these sensors", sample=sensors
-        )
+        remedy = "add forecasts, or score data without these sensors"
+        raise SocialxError("split.sensors", path, problem, remedy, sample=sensors)
     if steps:
         problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
         raise SocialxError("split.steps", path, problem, "add forecasts")
