@@ -85,8 +85,7 @@ def grouped(
 
 
 def _bay(path: Path, unit: str, described: bool) -> Path:
-    values = speeds() * (1.609344 if unit == "km/h" else 1)
-    features = bay_features(values, DEGREES).astype(np.float32)
+    features = bay_features(speeds() * (1.609344 if unit == "km/h" else 1), DEGREES).astype(np.float32)
     attributes = root("pems_bay", "pems_bay_v1", features.shape)
     grouped(path, features, BAY_NAMES, attributes, unit, storage={"compression": "gzip", "chunks": (8, 4, 6)})
     if described:

@@ -175,8 +175,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert profile == json.loads(output.read_text())
     assert next(iter(profile.items())) == ("schema", "socialx.profile/4")
     assert sum(share for share in profile["shares"].values() if share is not None) == pytest.approx(1)
-    assert profile["window"]["steps"] == 5
-    assert profile["window"]["clock"] == "host"
+    assert (profile["window"]["steps"], profile["window"]["clock"]) == (5, "host")
     assert profile["gpu_busy"] is None
     assert profile["why"]["gpu_busy"] == "no CUDA device"
     assert all(rate > 0 for rate in profile["throughput"].values())
@@ -185,8 +184,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert {trial["setting"] for trial in profile["trials"]} <= {"trainer.threads", "loader.batch_size"}
     assert profile["trials"]
     assert profile["verdict"]
-    assert profile["settings"]["model"]["width"] == 8
-    assert profile["origin"]["model.width"] == "--width"
+    assert (profile["settings"]["model"]["width"], profile["origin"]["model.width"]) == (8, "--width")
     assert "trainer.seed" not in profile["origin"]
 
 
@@ -207,8 +205,7 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
     arguments = ["profile", "--data", data, *QUICK, "--json", *SMALL]
     works(*arguments, "--fail-unless", "throughput.windows_per_s>=0.001,shares.span<=1")
     missed = socialx(*arguments, "--fail-unless", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
-    assert missed.exit_code == 3
-    assert json.loads(missed.stdout)["window"]["steps"] == 6
+    assert (missed.exit_code, json.loads(missed.stdout)["window"]["steps"]) == (3, 6)
     assert missed.codes[-2:] == ("profile.unmeasured", "profile.missed")
     busy, span = missed.stderr.splitlines()[-2:]
     assert re.fullmatch(r"error: gpu_busy: .* >= 0\.8\.", busy)

@@ -39,8 +39,7 @@ def by_hand(
     total, count = np.zeros(2), np.zeros(2)  # of this kind of day and of the others
     of_sensor, of_all = np.zeros(2), np.zeros(2)
     for row, second in enumerate(source.seconds):
-        time = datetime.fromtimestamp(int(second), UTC)
-        own_day = int(second) // 86_400
+        time, own_day = datetime.fromtimestamp(int(second), UTC), int(second) // 86_400
         if own_day >= day or (most is not None and own_day < day - most):
             continue
         weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS)

@@ -268,8 +268,7 @@ def test_the_latest_reading_after_some_rows(rows: list[bool]) -> None:
 @given(first=st.integers(0, 3000), count=st.integers(0, 5000))
 def test_pages_cut_all_rows(first: int, count: int) -> None:
     found = [row for each in pages(first, first + count) for row in (each.start, each.stop)]
-    assert found == sorted(found)
-    assert sum(found[1::2]) - sum(found[::2]) == count
+    assert (found, sum(found[1::2]) - sum(found[::2])) == (sorted(found), count)
     assert all(row % PAGE_ROWS == 0 for row in found[1:-1])
 
 

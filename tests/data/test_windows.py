@@ -46,8 +46,7 @@ def test_metr_la_training_rows_end_where_the_last_training_window_ends() -> None
 def test_canonical_windows_are_all_windows_in_order(rows: int, lookback: int, horizon: int) -> None:
     windows = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=lookback, horizon=horizon))
     together = np.concatenate([windows.split(part) for part in SPLITS])
-    assert together.tolist() == list(range(rows - lookback - horizon + 1))
-    assert windows.across_gaps == 0
+    assert (together.tolist(), windows.across_gaps) == (list(range(rows - lookback - horizon + 1)), 0)
 
 
 STEPS = (60, 120, 299, 301, 304, 310, 600, 900, 3900, 36_300, 200_000, 0, -300, -3300)  # from a row to the next one
@@ -138,5 +137,4 @@ def test_calendar_reads_the_wall_clock() -> None:
     time_of_day, day_of_week = WALL.time_features(times.astype(np.int64), 5)
     assert time_of_day.tolist() == [0, 287, 102]
     assert day_of_week.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
-    assert slots_per_day(5) == 288
-    assert slots_per_day(7) == 206
+    assert (slots_per_day(5), slots_per_day(7)) == (288, 206)

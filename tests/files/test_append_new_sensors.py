@@ -83,8 +83,7 @@ def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
     np.testing.assert_array_equal(store.values[30:, 4:], frame[MORE].to_numpy(np.float32)[30:])
     assert not store.valid[:30, 4:].any()
     assert store.sensors.lanes is not None
-    assert store.sensors.lanes.tolist() == [2, 2, 2, 2, 3, 1]
-    assert store.sensors.direction == (*"NES", "", "W", "")
+    assert (store.sensors.lanes.tolist(), store.sensors.direction) == ([2, 2, 2, 2, 3, 1], (*"NES", "", "W", ""))
 
 
 def test_what_the_locations_file_says_of_a_new_sensor_is_kept(

@@ -94,8 +94,7 @@ def test_a_hole_is_filled_by_a_later_append(path: Path, part: slice) -> None:
     hole = range(max(20, part.start), min(40, part.stop))
     filled = [row for row in hole if np.isin(FRAME.iloc[row], [0.0, np.nan]).sum() < len(IDS)]
     done = append(path, FRAME[part])
-    assert (done.restored, done.rows) == (len(filled), 0)
-    assert done.repeated == part.stop - part.start - len(filled)
+    assert (done.restored, done.rows, done.repeated) == (len(filled), 0, part.stop - part.start - len(filled))
     wanted[[row for row in range(20, 40) if row not in hole]] = np.nan
     found = open_store(path)
     assert np.array_equal(found.values[found.valid], wanted[np.isfinite(wanted) & (wanted != 0)])

@@ -93,8 +93,7 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
 
 @pytest.mark.slow
 def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
-    path = tmp_path / "wide.csv"
-    ids = [f"sensor-{place:013d}" for place in range(100_000)]
+    path, ids = tmp_path / "wide.csv", [f"sensor-{place:013d}" for place in range(100_000)]
     row = ",".join(["61.5"] * len(ids))
     path.write_text(f"time,{','.join(ids)}\n2012-03-01 00:00:00,{row}\n")
     assert recognise_kind(ConvertOptions(path)).name == "csv"

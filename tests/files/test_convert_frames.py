@@ -98,8 +98,7 @@ def test_the_zone_of_its_times_is_that_of_the_file(tmp_path: Path) -> None:
         assert store.timezone == "America/Los_Angeles"
         frames.same(read(store), WIDE)
     utc = convert_frame(zoned, tmp_path, timezone="UTC")
-    assert utc.timezone == "UTC"
-    assert read(utc).index[0] == pd.Timestamp("2024-02-01 04:00")
+    assert (utc.timezone, read(utc).index[0]) == ("UTC", pd.Timestamp("2024-02-01 04:00"))
     assert convert_frame(zoned.tz_convert("UTC"), tmp_path).timezone == "UTC"
     assert (
         convert_frame(zoned.tz_convert("UTC"), tmp_path, timezone="America/Los_Angeles").timezone

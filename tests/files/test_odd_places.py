@@ -42,8 +42,7 @@ def test_a_backup_goes_again_where_the_file_cannot_be_completed(
         assert not backup.exists()
         backup.write_bytes(b"of an earlier time")
         refusal(lambda: backfill(path, locations, backup=True), "No space left", task="backfill")
-    assert backup.read_bytes() == b"of an earlier time"
-    assert path.read_bytes() == before
+    assert (backup.read_bytes(), path.read_bytes()) == (b"of an earlier time", before)
     backup.unlink()
     backfill(path, locations, backup=True)
     assert backup.read_bytes() == before

@@ -63,8 +63,7 @@ def grid(proposal: Proposal, path: Path) -> Any:
 
 
 def is_read(found: Any, values: np.ndarray = SPEEDS) -> None:
-    assert found.ids == IDS
-    assert as_text(int(found.seconds[0])) == TIMES[0]
+    assert (found.ids, as_text(int(found.seconds[0]))) == (IDS, TIMES[0])
     assert np.allclose(found.values[..., 0], values[: len(found.seconds)])
 
 

@@ -26,8 +26,7 @@ PLAIN, COUNT = {"avg_speed": UNKNOWN}, {"flow": UNKNOWN}
 
 def fine(rows: int, sensors: int, features: int, step: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows a step apart, of which some are lost, with gaps and codes: seconds [T] and numbers [T,N,F]."""
-    rng = np.random.default_rng(seed)
-    seconds = START + step * np.arange(rows)
+    rng, seconds = np.random.default_rng(seed), START + step * np.arange(rows)
     values = rng.uniform(1, 90, (rows, sensors, features)).round(1)
     values[rng.random(values.shape) < 0.2] = np.nan
     values[rng.random(values.shape) < 0.1] = -1
@@ -86,8 +85,7 @@ def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], size
 
 
 def test_sensors_may_report_at_times_of_their_own() -> None:
-    seconds = START + np.arange(3000)
-    values = np.full((3000, 60, 1), np.nan, np.float32)
+    seconds, values = START + np.arange(3000), np.full((3000, 60, 1), np.nan, np.float32)
     for sensor in range(60):
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
@@ -114,8 +112,7 @@ def test_a_single_reading_of_each_sensor_is_refused() -> None:
 def test_a_count_is_the_same_however_often_a_sensor_reports_and_when(sizes: list[int]) -> None:
     """Ten vehicles a minute: a sensor tells each minute, another each two, a third at first each five and then each."""
     seconds = START // 3600 * 3600 + 60 * np.arange(24 * 60)
-    minute = np.arange(len(seconds))
-    values = np.full((len(seconds), 3), np.nan, np.float32)
+    minute, values = np.arange(len(seconds)), np.full((len(seconds), 3), np.nan, np.float32)
     values[:, 0] = 10
     values[minute % 2 == 0, 1] = 20
     values[(minute % 5 == 0) & (minute < 720), 2] = 50

@@ -93,10 +93,8 @@ def test_lanes_become_detectors_with_their_positions(tmp_path: Path) -> None:
     file, done = convert(write(tmp_path / "in"))
     assert values(file) == SPEEDS
     store = open_store(tmp_path / "out.h5")
-    assert store.sensors.ids == IDS
-    assert (store.unit, store.timezone, store.missing) == ("km/h", "Asia/Taipei", 0.0)
-    assert store.sensors.latitude.tolist() == [25.1, 26.1]
-    assert store.sensors.longitude.tolist() == [121.5, 122.5]
+    assert (store.sensors.ids, store.unit, store.timezone, store.missing) == (IDS, "km/h", "Asia/Taipei", 0.0)
+    assert (store.sensors.latitude.tolist(), store.sensors.longitude.tolist()) == ([25.1, 26.1], [121.5, 122.5])
     assert store.timestamps.astype(str).tolist() == [f"{time[:10]} {time[11:19]}" for time in TIMES]
     assert [names.decode() for names in file["metadata/combined_lanes"][:]] == ["0, 1", "0"]
     assert f"{IDS[0]}: 0, 1" in told(done)
@@ -185,8 +183,7 @@ def test_a_code_is_no_reading(tmp_path: Path, code: object) -> None:
 def test_times_with_another_offset_or_none_are_those_of_taiwan(tmp_path: Path) -> None:
     snapshots = [two("2024-01-30T16:00:00Z", 60.0), two("2024-01-31T00:05:00", 61.0), two(TIMES[2], 62.0)]
     file, _ = convert(write(tmp_path / "in", snapshots), timezone="Asia/Taipei")
-    assert values(file) == SPEEDS
-    assert file["metadata/timestamps"][0] == b"2024-01-31 00:00:00"
+    assert (values(file), file["metadata/timestamps"][0]) == (SPEEDS, b"2024-01-31 00:00:00")
     refusal(lambda: convert(tmp_path / "in", timezone="UTC"), "Asia/Taipei")
 
 

@@ -57,8 +57,7 @@ def test_a_gap_around_the_skipped_hour_is_as_long_as_what_is_missing() -> None:
     wall = np.array((local - pd.Timestamp(0)) // pd.Timedelta("1s"))
     jump = int(np.argmax(np.diff(wall)))
     places, lengths = gaps(np.delete(wall, slice(jump - 5, jump + 8)), "Europe/Berlin")
-    assert places.tolist() == [jump - 6]
-    assert lengths.tolist() == [14 * 300]
+    assert (places.tolist(), lengths.tolist()) == ([jump - 6], [14 * 300])
 
 
 @given(st.lists(st.integers(1, 5), min_size=3, max_size=60), st.integers(0, 10**9))
@@ -92,8 +91,7 @@ def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
 
 
 def test_two_rows_that_would_be_one_are_refused(tmp_path: Path) -> None:
-    times = free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58"))
-    data = written(tmp_path / "a.csv", times.sort_values())
+    data = written(tmp_path / "a.csv", free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58")).sort_values())
     with pytest.raises(SocialxError, match="would"):
         socialx.convert("auto", data, tmp_path / "out.h5", channel="{sensor}", without_positions=True, round_times=True)
 
@@ -118,8 +116,7 @@ def test_speeds_that_no_road_has_are_said(tmp_path: Path) -> None:
             "auto", data, out, channel="{sensor}", quantity="speed", without_positions=True, units=units, overwrite=True
         )
         report = inspect(out)
-        assert report.fast_readings == found
-        assert report.highest == 999
+        assert (report.fast_readings, report.highest) == (found, 999)
     valid = open_store(out).values[open_store(out).valid]
     assert (report.lowest, report.median, report.mean) == pytest.approx(
         (valid.min(), np.median(valid), valid.mean(dtype=np.float64))

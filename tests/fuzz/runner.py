@@ -58,8 +58,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 def run(case: Case, corpus: Corpus, folder: Path) -> Result:
     """Run the command of a case in the empty ``folder``."""
     case.lay_out(folder)
-    before = snapshot(folder)
-    outcome = child.command(case.command.words, folder)
+    before, outcome = snapshot(folder), child.command(case.command.words, folder)
     wrong = faults(case, outcome, before, snapshot(folder))
     if outcome.code == 0 and case.command.oracle:
         wrong += _compared(case, corpus, folder, outcome)

@@ -93,8 +93,7 @@ def test_a_rare_number_far_from_the_whole_network_is_named(
 
 def counts(kind: str, sensors: int, days: int, seed: int, scale: float) -> np.ndarray:
     """Vehicles of 5 minutes with rush hours, or what else is counted: float64 [T,N]."""
-    rng = np.random.default_rng(seed)
-    hour = np.arange(288 * days)[:, None] % 288 / 12
+    rng, hour = np.random.default_rng(seed), np.arange(288 * days)[:, None] % 288 / 12
     usual = 0.05 + np.exp(-((hour - 8) ** 2) / 4) + 0.8 * np.exp(-((hour - 17.5) ** 2) / 6)
     usual = scale * usual * rng.uniform(0.1, 2, sensors)
     if kind == "bursts":

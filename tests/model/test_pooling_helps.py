@@ -22,8 +22,7 @@ FP32 = Precision("32-true", CPU)
 
 def road(rows: int = 1500) -> np.ndarray:
     """Speeds [T,N] along one road: what sensor i shows reaches sensor i + 1 after DELAY steps."""
-    rng = np.random.default_rng(0)
-    jams = np.convolve(rng.normal(size=rows + DELAY * SENSORS), np.ones(12) / 12, mode="same")
+    jams = np.convolve(np.random.default_rng(0).normal(size=rows + DELAY * SENSORS), np.ones(12) / 12, mode="same")
     source = 55 + 30 * jams
     return np.stack([source[DELAY * (SENSORS - i) :][:rows] for i in range(SENSORS)], axis=1).astype(np.float32)
 

@@ -163,8 +163,7 @@ def test_what_a_model_reads_and_trains(name: str) -> None:
     model, b = made(name), batch()
     assert not b.valid.all()  # what stands in a missing cell is not read
     assert torch.equal(model(b), model(b._replace(inputs=torch.where(b.valid, b.inputs, 1e4))))
-    seen = b._replace(valid=torch.ones_like(b.valid))
-    inputs = b.inputs.clone()
+    seen, inputs = b._replace(valid=torch.ones_like(b.valid)), b.inputs.clone()
     inputs[:, :, 2] += 7
     differs = (model(seen) != model(seen._replace(inputs=inputs))).flatten(0, 1).any(0)[:, 0]
     assert differs.tolist() == [False, False, True, False, False]  # no sensor uses another
@@ -216,8 +215,7 @@ def test_a_plain_model_is_trained_and_scored_as_any_other(
     assert f"{parameters:,} parameters" in works("train", "--data", data, "--run-dir", run, *options).stderr
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "naive"))
-    assert len(own["by_step"]) == 12
-    assert own["all"]["count"] == copied["all"]["count"]
+    assert (len(own["by_step"]), own["all"]["count"]) == (12, copied["all"]["count"])
     assert own["all"]["mae"] < 30
     works("train", "--resume", run, "--max-epochs", "3")
     works("train", "--data", data, "--run-dir", tmp_path / "two", "--targets", "avg_speed,latitude", *options)

@@ -103,8 +103,7 @@ def test_sums_are_those_of_a_loop() -> None:
     inside = (low <= truth) & (truth <= high)
     for day, row in enumerate(found.days):
         here = valid[days == day]
-        assert row.count == here.sum()
-        assert row.covered == pytest.approx(inside[days == day][here].mean())
+        assert (row.count, row.covered) == (here.sum(), pytest.approx(inside[days == day][here].mean()))
         assert row.mae == pytest.approx(np.abs(forecast - truth)[days == day][here].mean(), rel=1e-5)
 
 
@@ -133,8 +132,7 @@ def test_it_prints_days_and_a_verdict(run: Path) -> None:
     assert f"{LEAST_DAYS} days say" in result.stdout
     found = json.loads(socialx("evaluate", run, "--drift", "--split", "validation", "--json").stdout)["drift"][str(run)]
     assert found["covered"] == pytest.approx(0.5, abs=0.05)  # these are the errors that the intervals are made of
-    assert found["sensors"] == {}
-    assert found["stuck"] == {}
+    assert (found["sensors"], found["stuck"]) == ({}, {})
     assert all(set(day) == {"date", "mae", "covered", "count", "worse"} for day in found["days"])
 
 

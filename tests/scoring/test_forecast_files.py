@@ -118,8 +118,7 @@ def test_two_models_are_compared_by_days(tmp_path: Path) -> None:
     api.evaluate(run, save_forecasts=path, **part)
     difference = api.evaluate([path, run], compare=True, **part).difference
     assert difference is not None
-    assert (difference.first, difference.second) == (str(path), str(run))
-    assert difference.rows[-1].difference == 0
+    assert (difference.first, difference.second, difference.rows[-1].difference) == (str(path), str(run), 0)
 
 
 # --- what it does not have ------------------------------------------------------------------------------------------
@@ -151,8 +150,7 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
 
 
 def test_a_period_is_kept(run: Path, saved: Path) -> None:
-    issues = np.sort(table(saved)["origin"].unique())
-    begins = str(issues[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
+    begins = str(np.sort(table(saved)["origin"].unique())[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
     found, said = told([run, saved], start=begins)
     assert found[saved] == found[run] == api.evaluate(run, start=begins)[run]
     assert not [line for line in said if str(saved) in line]

@@ -100,16 +100,13 @@ def test_ctrl_c_answers_those_who_wait() -> None:
         _, said = server.communicate(timeout=60)
         for thread in threads:
             thread.join()
-    assert server.returncode == 130
-    assert said == "interrupted\n"
-    assert answers == [200] * 8
+    assert (server.returncode, said, answers) == (130, "interrupted\n", [200] * 8)
 
 
 def let_in(address: str) -> int:
     """How many forecasts wait or were given until now."""
     text = httpx.get(f"{address}/metrics", timeout=60).text
-    counts = re.findall(r'(?:queue_length|requests_total{path="/forecast",status="200"}) (\d+)', text)
-    return sum(map(int, counts))
+    return sum(map(int, re.findall(r'(?:queue_length|requests_total{path="/forecast",status="200"}) (\d+)', text)))
 
 
 @pytest.mark.slow

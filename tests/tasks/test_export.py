@@ -156,8 +156,7 @@ def exported(xlstm: Path, linear: Path, data: Path, tmp_path_factory: pytest.Tem
             output = folder / run.name / FORMATS[name]
             result = works("export", run, output)
             assert result.stdout.startswith(f"wrote {output}: {name}, avg_speed (mph) of 4 sensors, ")
-            assert ("past days until 2012-05-04 09:15:00" in result.stdout) == (run == xlstm)
-            assert result.stderr == ""
+            assert ("past days until 2012-05-04 09:15:00" in result.stdout, result.stderr) == (run == xlstm, "")
         write_inputs(run, data, features, folder / run.name / "inputs.npz")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), re.DOTALL)
     assert len(examples) == 3
@@ -341,6 +340,5 @@ def test_another_network_is_refused_where_the_model_knows_its_sensors(xlstm: Pat
 
 def test_another_network_is_exported_where_it_does_not(linear: Path, tmp_path: Path) -> None:
     made = api.export(linear, tmp_path / "model.safetensors", data=small_file(tmp_path, 100, 6))
-    assert len(made.about["sensors"]) == 6
-    assert made.about["protocol"]["sensors"] == 4
+    assert (len(made.about["sensors"]), made.about["protocol"]["sensors"]) == (6, 4)
     assert made.bytes == made.path.stat().st_size

@@ -128,8 +128,7 @@ def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_
 
 def test_the_methods_of_results_keep_what_was_read(there: dict[str, Path], tmp_path: Path) -> None:
     data = shutil.copy(there["data"], tmp_path / "v.h5")
-    before = Path(data).read_bytes()
-    forecast = socialx.predict(there["run"], data)
+    before, forecast = Path(data).read_bytes(), socialx.predict(there["run"], data)
     scores = socialx.evaluate([there["run"]], data)
     for write in (forecast.write, forecast.select(list(forecast.sensors[:1])).to_csv, scores.to_csv):
         with refuses("output.other-kind"):

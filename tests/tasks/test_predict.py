@@ -279,8 +279,7 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["forecast"][:], found.values)
         assert [vdid.decode() for vdid in file["sensors"][:]] == list(found.sensors)
-        assert file["times"][1, 0] == b"2012-05-04 06:35:00"
-        assert file["units"][0] == b"mph"
+        assert (file["times"][1, 0], file["units"][0]) == (b"2012-05-04 06:35:00", b"mph")
     printed = json.loads(socialx("predict", run, "--at", "2012-05-04 07:00", "--json").stdout)
     assert printed["origin"] == ["2012-05-04 07:00:00"]
     np.testing.assert_allclose(printed["forecast"]["avg_speed"], api.predict(run, at="2012-05-04 07:00").values[..., 0])
@@ -297,15 +296,13 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     ):
         error = refused("predict", run, *arguments, code=status)
         assert (error.code, says in error) == (code, True), error
-    assert there.read_text() == "origin,forecast\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+    assert (there.read_text(), [path.name for path in tmp_path.iterdir()]) == ("origin,forecast\n", ["there.csv"])
     works("predict", run, "--output", there, "--overwrite")
     assert there.read_text().startswith("origin,sensor,time,lead_minutes,forecast,unit,input_status\n")
 
 
 def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
-    result = works("predict", run)
-    found = api.predict(run)
+    result, found = works("predict", run), api.predict(run)
     line = result.stdout.splitlines()[0]
     assert f" {LAST} (America/Los_Angeles)" in line
     assert all(fact in line for fact in ("avg_speed (mph)", " 4 sensors", " 12 steps", " 5 min", " 60 min"))
@@ -318,8 +315,7 @@ def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_path: Path) -> None:
-    found = api.predict(run, at="2012-05-04 07:00")
-    path = tmp_path / f"f.{suffix}"
+    found, path = api.predict(run, at="2012-05-04 07:00"), tmp_path / f"f.{suffix}"
     found.plot(path, [found.sensors[0]])
     first = path.read_bytes()
     found.plot(path, [found.sensors[0]])

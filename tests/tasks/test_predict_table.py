@@ -108,8 +108,7 @@ def test_it_is_the_forecast_of_the_converted_file() -> None:
     )
     found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     same(found, socialx.predict("zero-shot", "kept/export.h5"))
-    assert found.units == ("km/h",)
-    assert (found.dataset, found.timezone) == ("export", "Europe/Berlin")
+    assert (found.units, found.dataset, found.timezone) == (("km/h",), "export", "Europe/Berlin")
 
 
 def test_it_is_so_on_the_command_line() -> None:
@@ -284,8 +283,7 @@ def test_no_forecast_replaces_a_table_of_readings(here: Path) -> None:
         with refuses("output.other-kind"):
             found.to_csv(name, overwrite=True)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
-        assert error.code == "output.other-kind"
-        assert Path(name).read_bytes() == before
+        assert (error.code, Path(name).read_bytes()) == ("output.other-kind", before)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

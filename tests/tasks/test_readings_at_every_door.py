@@ -149,8 +149,7 @@ def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(follow
     with edited(followed.served.latest.path, followed.served.latest.path) as file:
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
-    assert followed.served.latest.reason == ""
-    assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
+    assert (followed.served.latest.reason, latest_of(followed)["origin"]) == ("", ["2012-05-04 09:25:00"])
 
 
 def told_by(call: Callable[..., object], *arguments: object, **options: object) -> dict[str, str]:

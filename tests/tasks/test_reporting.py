@@ -42,8 +42,7 @@ def report(social: Path, linear: Path) -> RunReport:
 
 def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, social: Path, linear: Path) -> None:
     scores = socialx.evaluate([linear, social], baselines=True, by=("horizon", "hour", "weekday"))
-    assert report.evaluation.models == scores.models
-    assert report.evaluation.by == scores.by
+    assert (report.evaluation.models, report.evaluation.by) == (scores.models, scores.by)
     assert report.evaluation.protocol == scores.protocol
     found = socialx.explain(min((linear, social), key=lambda run: scores[run].overall().mae))
     for name in ("run", "mae", "sensors", "layers", "by_horizon", "by_hour", "by_weekday"):
@@ -82,8 +81,7 @@ def test_settings_origins_and_epochs_are_those_of_the_folder(report: RunReport, 
     assert (first.name, second.name) == (str(linear), str(social))
     assert (second.settings["model.width"], second.origins["model.width"]) == (8, "--width")
     assert (first.settings["model.kind"], report.defaults["model.kind"]) == ("linear", "social")
-    assert second.epochs == socialx.load_run(social).epochs
-    assert second.best_epoch == 1
+    assert (second.epochs, second.best_epoch) == (socialx.load_run(social).epochs, 1)
     assert set(report.defaults) == set(first.settings)
 
 

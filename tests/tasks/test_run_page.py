@@ -187,8 +187,7 @@ def test_more_runs_than_looks_are_counted() -> None:
     runs = tuple(record(f"runs/{k}") for k in range(7))
     models = {**report.evaluation.models, **{run.name: scores(3.5) for run in runs}}
     by = dict.fromkeys(models, report.evaluation.by["runs/first"])
-    evaluation = replace(report.evaluation, models=models, by=by)
-    report = replace(report, evaluation=evaluation, runs=report.runs + runs)
+    report = replace(report, evaluation=replace(report.evaluation, models=models, by=by), runs=report.runs + runs)
     text = page(report)
     assert "3 runs are not" in text
     Outline(text)
@@ -219,8 +218,7 @@ def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None
     assert [name for _, name, _ in found] == [f"{700_000 + 7 * k}" for k in range(6)][::-1]
     assert [mae for _, _, mae in found] == ["1.83", "2.67", "3.50", "4.33", "5.17", "6.00"]
     levels = [int(level) for level, _, _ in found]
-    assert (levels[0], levels[-1]) == (0, 8)
-    assert levels == sorted(levels)
+    assert (levels[0], levels[-1], levels) == (0, 8, sorted(levels))
     assert "\u22641.85" in (heard := Outline(text).text.replace("\u00a0", ""))
     assert "\u22655.98mph" in heard
 

@@ -87,8 +87,7 @@ def test_a_network_of_one_sensor_is_one_too(one: str, shared: Path, folder: Path
 
 def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> None:
     """Trained by listed roads without any position, scored where positions are known."""
-    data = file_of(folder, 4)
-    bare = folder / "bare.h5"
+    data, bare = file_of(folder, 4), folder / "bare.h5"
     with edited(data, bare) as file:
         del file["metadata/vd_info"]
     roads = by_road(bare, folder / "roads.csv")
@@ -273,8 +272,7 @@ def test_a_run_is_not_scored_on_a_file_without_its_features(folder: Path, shared
 
 def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
     """400 rows of five minutes from midnight are 288 rows of the first day and 112 of the second."""
-    data = file_of(folder, 4, 400)
-    of_days = {}
+    data, of_days = file_of(folder, 4, 400), {}
     for days in ("1", "2", "9", ""):
         result = works("evaluate", "--baselines", "--data", data, "--days", days, "--json")
         of_days[days] = json.loads(result.stdout)["protocol"]

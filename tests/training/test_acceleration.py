@@ -125,8 +125,7 @@ def test_what_cannot_be_recorded_is_said_and_done_as_it_is(good: int) -> None:
         losses = [(plain(group), step(group)) for group in groups(18)]
     assert all(torch.equal(a, b) for a, b in losses)
     assert torch.equal(plain.weight, descent.weight)
-    assert descent.recovered == 1
-    assert [each.message.message.code for each in warned] == ["train.graph-off"]
+    assert (descent.recovered, [each.message.message.code for each in warned]) == (1, ["train.graph-off"])
 
 
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])
@@ -199,8 +198,7 @@ def test_a_recording_gathers_the_windows_of_each_step(several: bool, batches: in
 
 
 def test_windows_that_cannot_be_gathered_in_a_recording_are_gathered_as_they_are() -> None:
-    data = on_device()
-    step = CapturedStep(_digest, Playback(RuntimeError("no room")))
+    data, step = on_device(), CapturedStep(_digest, Playback(RuntimeError("no room")))
     with pytest.warns(FallbackWarning, match="no room"):
         found = [step([selection]) for selection in data.selections(0)]
     assert found == [_digest([served]) for served in data.epoch(0)]
@@ -263,8 +261,7 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
     with Launches(lambda: playback.playing) as seen:
         run_steps(made, itertools.chain([first], batches_of), lambda loss, _: False)
     steps = made.steps - taken
-    assert playback.recordings == 1
-    assert steps == 14 // batches
+    assert (playback.recordings, steps) == (1, 14 // batches)
     assert seen.counts == {"copy_": steps * batches, "fill_": steps, "clone": steps}  # rows, rate, loss
 
 
@@ -280,8 +277,7 @@ def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.Mon
         torch.manual_seed(0)
         ends.append(steps_of(each, on_device().epoch(0)))
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
-    assert playback.recordings == 2
-    assert sums == [False] * 2 * made.steps
+    assert (playback.recordings, sums) == (2, [False] * 2 * made.steps)
 
 
 def _views(one: TrainingBatch) -> TrainingBatch:
@@ -302,9 +298,7 @@ def test_every_step_of_a_shape_reads_the_same_memory() -> None:
     for seed in range(WARMUP + 2):
         one = example(seed=seed)
         assert torch.equal(step([_views(one)]), _first_rows(one))
-    assert playback.recordings == 1
-    assert len(seen) == WARMUP + 2
-    assert len(set(seen)) == 1
+    assert (playback.recordings, len(seen), len(set(seen))) == (1, WARMUP + 2, 1)
 
 
 @pytest.mark.slow
@@ -312,8 +306,7 @@ def test_every_step_of_a_shape_reads_the_same_memory() -> None:
 def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.testing import CompileCounter
 
-    counter = CompileCounter()
-    compile_ = torch.compile
+    counter, compile_ = CompileCounter(), torch.compile
     monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, backend=counter, dynamic=False))
     made = learner(compile="default")
     step = CapturedStep(made._device_step, Playback(), made._drop_gradients)
@@ -379,8 +372,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.Mon
         monkeypatch.setattr(torch.cuda, name, fake)
     with pytest.raises(RuntimeError, match="during capture"):
         CudaRecorder()(lambda: torch.zeros(()))
-    assert streams[-1] == "main"
-    assert generator.state == "before"
+    assert (streams[-1], generator.state) == ("main", "before")
 
 
 def test_a_failed_recording_is_told_once_and_spoils_no_other() -> None:
@@ -392,8 +384,7 @@ def test_a_failed_recording_is_told_once_and_spoils_no_other() -> None:
         forecasts([one])
     with pytest.warns(FallbackWarning, match=r"\(no capture\)") as told:
         found = [step([one]) for _ in range(WARMUP + 2) for step in (steps, forecasts) for one in (small, large)]
-    assert [each.message.message.code for each in told] == ["train.graph-off"]
-    assert playback.recordings == 1
+    assert ([each.message.message.code for each in told], playback.recordings) == (["train.graph-off"], 1)
     assert [torch.equal(found[n], _first_rows((small, large)[n % 2])) for n in range(len(found))] == [True] * len(found)
 
 

@@ -375,8 +375,7 @@ def test_a_climatology_whose_last_day_is_none_is_refused(run: Path, kind: str | 
     path = run / "climatology.safetensors"
     tensors = load_file(path)
     described = {"schema": "socialx.climatology/2", "first": "1", "end": "2"} | ({} if kind is None else {"kind": kind})
-    signed = {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))}
-    save_file(tensors, path, signed)
+    save_file(tensors, path, {**described, "sha256": fingerprint(tensors, json.dumps(described, sort_keys=True))})
     assert (error := refused("predict", run)).code == "tensors.torn"
     assert str(path) in error
 
@@ -395,7 +394,6 @@ def test_a_run_whose_forecasts_are_not_numbers_is_refused(command: list[str], ru
     weights[name] = torch.full_like(weights[name], 3e38)
     open_run(run).write_weights(weights, 0, 1.0)
     result = socialx(command[0], run, *command[1:])
-    assert result.exit_code == 1
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout) == (1, "")
     assert "score.overflow" in result.codes
     assert str(run) in result.stderr

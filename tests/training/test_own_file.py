@@ -184,8 +184,7 @@ def grown(path: Path, more: str) -> None:
 def test_a_file_that_grew_is_the_same_file(place: Path) -> None:
     last = open_store(place / "data/small.h5").timestamps[-1].decode()
     grown(place / "data/small.h5", "2012-05-04 09:20:00")
-    assert last == "2012-05-04 09:15:00"
-    assert str(api.predict(place / "runs/a").origin[0]) == "2012-05-04T09:20:00"
+    assert (last, str(api.predict(place / "runs/a").origin[0])) == ("2012-05-04 09:15:00", "2012-05-04T09:20:00")
     api.evaluate(place / "runs/a")
 
 

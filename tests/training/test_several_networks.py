@@ -69,8 +69,7 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
         wanted = [batch.inputs.double().sum().item() for batch, _ in train_loader(experiment).epoch(3)]
         assert [total for which, total in seen if which == network] == wanted
     assert len({*pairwise(each for each, _ in seen)}) > 2  # they take turns
-    later = [batch.inputs.double().sum().item() for batch, _ in loader.epoch(3, 7)]
-    assert later == [total for _, total in seen[7:]]
+    assert [batch.inputs.double().sum().item() for batch, _ in loader.epoch(3, 7)] == [total for _, total in seen[7:]]
     assert all(torch.equal(tensor, own[0][name]) for name, tensor in model.named_buffers())
 
 
