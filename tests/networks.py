@@ -41,13 +41,11 @@ def speeds(
     return values, values != 0, MONDAY + 300 * np.arange(rows, dtype=np.int64)
 
 
-def loader(
-    rows: int = 600, sensors: int = 5, batch_size: int = 8, split: str = "train", **options: object
-) -> DeviceLoader:
+def loader(rows: int = 600, sensors: int = 5, batch_size: int = 8, split: str = "train", **own: object) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
     windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
-    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **options))
+    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **own))
 
 
 def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> TrainingBatch:

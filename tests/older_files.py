@@ -195,9 +195,7 @@ OLDER: dict[str, Callable[[Path], Path]] = {
     "M0": lambda path: _la(path, "km/h", zeros=True, described=False, placed=False),
     "M1": lambda path: _la(path, "km/h", zeros=False, described=False),
     "M2": lambda path: _la(path, "km/h", zeros=False, described=True),
-    "M3": lambda path: _la(
-        path, "mph", zeros=True, described=True, keep=[r for r in range(ROWS) if r not in (5, 6, 20)]
-    ),
+    "M3": lambda path: _la(path, "mph", zeros=True, described=True, keep=sorted({*range(ROWS)} - {5, 6, 20})),
     "M4": lambda path: _la(path, "mph", zeros=False, described=True),
     "TW0": lambda path: taiwan(path, named=False),
     "TW1": lambda path: taiwan(path, named=True),

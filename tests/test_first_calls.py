@@ -30,8 +30,7 @@ def frame_of(data: Path, rows: int = 40) -> pd.DataFrame:
 
 def test_one_run_is_named_by_its_path(run: Path) -> None:
     scores = socialx.evaluate(str(run))
-    assert list(scores) == [str(run)]
-    assert socialx.evaluate(run)[run].overall().mae == scores[str(run)].overall().mae
+    assert (list(scores), socialx.evaluate(run)[run].overall().mae) == ([str(run)], scores[str(run)].overall().mae)
     assert str(run) in socialx.report(str(run)).evaluation
 
 
@@ -142,9 +141,7 @@ def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
         (lambda data, run: socialx.evaluate(run).at(minutes=15), str),
     ],
 )
-def test_a_wrong_call_names_the_mistake(
-    data: Path, run: Path, call: Callable[[Path, Path], Any], named: str | type
-) -> None:
+def test_a_wrong_call_is_told_why(data: Path, run: Path, call: Callable[[Path, Path], Any], named: str | type) -> None:
     if named is str:
         with pytest.raises((SocialxError, AttributeError)):
             call(data, run)

@@ -306,9 +306,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
         ["--set", "model.kind=my_models:Mine", "--set", "pooling.gate_radius_km=1e-3", "--set", "data.holidays='x'"],
     ],
 )
-def test_config_prints_a_file_that_gives_the_same_settings(
-    options: list[str], only: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_config_prints_a_file_of_the_same_settings(options: list[str], only: tuple[str, ...], tmp_path: Path) -> None:
     values = {key: row["value"] for key, row in json.loads(printed("--json", *options)).items()}
     (tmp_path / "mine.yaml").write_text(printed("--yaml", *only, *options))
     again = json.loads(printed("--json", "-c", tmp_path / "mine.yaml"))

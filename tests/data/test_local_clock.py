@@ -108,9 +108,7 @@ def test_holidays_are_days_of_the_zone() -> None:
 def test_changes_are_where_the_clock_jumps(zone: str) -> None:
     offsets = shifts(ZoneInfo(zone), ALL_OF_2023)
     rows = np.flatnonzero(np.diff(offsets)) + 1
-    found = [
-        each for each in clock_changes(ZoneInfo(zone), np.unique(ALL_OF_2023 // DAY_S)) if each[0] >= ALL_OF_2023[0]
-    ]
+    found = [one for one in clock_changes(ZoneInfo(zone), np.unique(ALL_OF_2023 // DAY_S)) if one[0] >= ALL_OF_2023[0]]
     assert found == [(ALL_OF_2023[row], offsets[row - 1], offsets[row]) for row in rows.tolist()]
 
 

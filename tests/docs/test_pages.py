@@ -76,9 +76,7 @@ def results(name: str) -> str:
     return (ROOT / "benchmarks/results" / name).read_text()
 
 
-def test_the_python_of_the_data_page_reads_the_file(
-    excerpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_python_of_the_data_page_reads_it(excerpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = blocks(DOCS / "data.md", "python")
     assert len(codes) == 1
     monkeypatch.chdir(tmp_path)

@@ -172,8 +172,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
     frame = network(len(moments)).set_axis(moments.rename("time"))
     whole = content(file_of(frame, tmp_path))
     path = file_of(frame[:36], tmp_path)
-    assert (str(frame.index[36]), append(path, frame[36:]).filled) == ("2024-03-31 03:00:00", 0)
-    assert content(path) == whole
+    assert (str(frame.index[36]), append(path, frame[36:]).filled, content(path)) == ("2024-03-31 03:00:00", 0, whole)
     path = file_of(frame[:30], tmp_path)
     assert append(path, frame[40:]).filled == 10
     assert open_store(path).timestamps.tolist() == [str(time).encode() for time in frame.index]

@@ -124,8 +124,7 @@ def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(path: Path) 
     path = file_of(full[:20], path.parent, "full")
     append(path, full[40:])
     append(path, full[20:30][["11"]])
-    assert append(path, full[20:40][["12", "13", "14"]]).restored == 20
-    assert append(path, full[20:40]).restored == 10
+    assert (append(path, full[20:40][["12", "13", "14"]]).restored, append(path, full[20:40]).restored) == (20, 10)
     assert np.array_equal(open_store(path).values, full.to_numpy(np.float32))
     for other in (full[15:40].assign(**{"12": np.nan}), full[15:40] + 1):
         with unchanged(path):
@@ -147,9 +146,7 @@ def test_a_long_hole_over_many_chunks_and_a_disk_without_room_for_it(tmp_path: P
 
 
 @pytest.mark.parametrize("task", ["append", "backfill"])
-def test_a_file_that_somebody_replaces_meanwhile_stays_theirs(
-    path: Path, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_somebody_replaces_stays_theirs(path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, moved = file_of(FRAME[5:25], path.parent, "theirs", timezone=None).read_bytes(), path.with_name("moved.h5")
     path.write_bytes(theirs)
 

@@ -100,8 +100,7 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert refusal(lambda: open_store(path, "zzz"), task="train") == refused  # before its features are looked at
     asked, flags = json.loads(socialx("inspect", path, "--json").stdout), " --rewrite" if name in REWRITTEN else ""
     assert (asked["kind"], asked["next"]) == (plan.variant.name, f"socialx backfill {path}{flags}")
-    assert (asked["rows"], asked["problems"], digest(path)) == (None, None, before)
-    assert list(tmp_path.iterdir()) == [path]
+    assert (asked["rows"], asked["problems"], digest(path), list(tmp_path.iterdir())) == (None, None, before, [path])
 
 
 def completed(path: Path, *arguments: Path, **options: bool) -> Completion:
@@ -464,8 +463,7 @@ def test_damaged_readings_are_named_and_nothing_is_written(tmp_path: Path, name:
         for dry_run in (True, False):
             refusal(lambda dry_run=dry_run: backfill(path, locations, dry_run=dry_run), words)
         done = socialx("backfill", path, "--meta-csv", locations)
-    assert (done.exit_code, words in done.stderr) == (1, True)
-    assert sorted(tmp_path.iterdir()) == sorted((path, locations))
+    assert (done.exit_code, words in done.stderr, sorted(tmp_path.iterdir())) == (1, True, sorted((path, locations)))
 
 
 def spoil_readings(copy: Path) -> None:

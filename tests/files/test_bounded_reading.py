@@ -81,10 +81,8 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
     os.truncate(zeros, 3_000_000_000)
     more = ("--meta-csv", write_locations(tmp_path / "m.csv"), "--output-h5", tmp_path / "o.h5")
     given = [*command, zeros, *(more if "csv" in command else ())]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, given)], env=environment, capture_output=True, text=True
-    )
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, given)], env=own, capture_output=True, text=True)
     assert done.returncode == 1
     line, *_ = done.stderr.splitlines()
     assert "first" in line

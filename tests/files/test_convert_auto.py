@@ -173,9 +173,7 @@ def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     works("inspect", out, "--fail-unless", "positions,vd_info")
 
 
-@pytest.mark.parametrize(
-    "said", [["--first-time", TIMES[0]], ["--channel", "1"], ["--ids", "i.txt"], ["--freq", "5min"]]
-)
+@pytest.mark.parametrize("said", [["--first-time", TIMES[0]], ["--channel", "1"], ["--ids", "ids"], ["--freq", "5min"]])
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path, said: list[str]) -> None:
     data, meta = write_frame(tmp_path / "d.h5", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
     line = refused("convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "o.h5", *said, code=2)

@@ -66,10 +66,8 @@ def test_the_rows_of_a_query_become_a_file(roads: Path, absolute: bool) -> None:
 def test_auto_says_what_it_is_and_the_command_to_run(roads: Path) -> None:
     done = works("convert", "auto", "sqlite:///roads.db", "--query", QUERY, "--without-positions")
     assert done.stdout.startswith("sqlite:///roads.db (")
-    command = (
-        f"next: socialx convert auto sqlite:///roads.db --query '{QUERY}' --without-positions --output-h5 OUT.h5\n"
-    )
-    assert done.stderr == command
+    told = f"next: socialx convert auto sqlite:///roads.db --query '{QUERY}' --without-positions --output-h5 OUT.h5\n"
+    assert done.stderr == told
     said = api.convert("auto", "sqlite:///roads.db", query=QUERY)
     assert said.data.startswith("sqlite:///roads.db (")
     assert said.next[0].options["query"] == QUERY

@@ -79,8 +79,7 @@ def test_pems_has_no_header_and_columns_for_each_lane(tmp_path: Path) -> None:
     rows = [PEMS.format(5 * row, 400000 + sensor, 30 + row, 61.5) for row in range(3) for sensor in (1, 2)]
     for channel, value in (("speed", 61.5), ("flow", 30)):
         found = grid(tmp_path / "table.txt", "\n".join(rows) + "\n", channel=channel)
-        assert (found.ids, found.values[0, 0, 0]) == (("400001", "400002"), value)
-        assert found.zone == "America/Los_Angeles"
+        assert (found.ids, found.values[0, 0, 0], found.zone) == (("400001", "400002"), value, "America/Los_Angeles")
 
 
 def test_scats_has_a_column_for_each_quarter_hour(tmp_path: Path) -> None:

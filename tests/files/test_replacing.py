@@ -37,9 +37,7 @@ def write(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_on_disk_before_its_name_then_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[Path, list[str]]] = []
 
     def sync(handle: int) -> None:

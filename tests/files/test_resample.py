@@ -203,9 +203,7 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
 
 def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"A": 20}, pd.date_range("2024-03-04", periods=60, freq="2min", name="time"))
-    frame.to_csv(tmp_path / "flow.csv")
-    output = tmp_path / "out.h5"
-    socialx.convert(
-        "auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow", channel="A"
-    )
+    path, output = tmp_path / "flow.csv", tmp_path / "out.h5"
+    frame.to_csv(path)
+    socialx.convert("auto", path, output, resample="5min", without_positions=True, quantity="flow", channel="A")
     assert (open_store(output).values == 50).all()

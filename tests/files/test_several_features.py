@@ -68,18 +68,9 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert "--targets flow" in done.stderr
     done = run("convert", "auto", tmp_path / "old.csv", *out, "flow,speed", "--missing", "none", "--overwrite")
     assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
-    refusal(
-        lambda: socialx.convert(
-            "auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,weather", sensor_column="sensor"
-        ),
-        "observations",
-    )
-    refusal(
-        lambda: socialx.convert(
-            "auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,flow", sensor_column="sensor"
-        ),
-        "second",
-    )
+    old, new = tmp_path / "old.csv", tmp_path / "c.h5"
+    refusal(lambda: socialx.convert("auto", old, new, channel="flow,weather", sensor_column="sensor"), "observations")
+    refusal(lambda: socialx.convert("auto", old, new, channel="flow,flow", sensor_column="sensor"), "second")
 
 
 def test_append_inspect_and_backfill_know_several_features(tmp_path: Path) -> None:

@@ -176,9 +176,7 @@ def test_speeds_of_lanes_are_plain_means_where_a_flow_is_unknown() -> None:
     np.testing.assert_array_equal(flow, [4, 0, np.nan, np.nan])
 
 
-def test_what_does_not_fit_in_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_in_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, TABLE + "2024-03-04 01:00,1,2\n" * 100_000)
     monkeypatch.setattr("socialx.files.sources.contents.LARGE_BYTES", 1000)
     monkeypatch.setattr("socialx.files.sources.tables.table.LARGE_BYTES", 1000)

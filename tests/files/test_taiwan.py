@@ -146,8 +146,7 @@ def test_every_shape_gives_the_same_file(tmp_path: Path, shape: str) -> None:
     works("convert", "auto", tree(tmp_path / "plain"), "--output-h5", tmp_path / "tree.h5")
     found, want = open_store(tmp_path / "out.h5"), open_store(tmp_path / "tree.h5")
     assert found.values.tolist() == want.values.tolist() == SPEEDS
-    assert found.sensors.ids == want.sensors.ids
-    assert found.sensors.latitude.tolist() == want.sensors.latitude.tolist()
+    assert (found.sensors.ids, found.sensors.latitude.tolist()) == (want.sensors.ids, want.sensors.latitude.tolist())
     assert found.timestamps.tolist() == want.timestamps.tolist()
 
 
@@ -163,8 +162,7 @@ def test_several_files_and_one_of_positions(tmp_path: Path) -> None:
 def test_several_quantities(tmp_path: Path) -> None:
     file, done = convert(write(tmp_path / "in"), channel="flow,speed,occupancy")
     names = [name.decode() for name in file["metadata/feature_names"][:3]]
-    assert names == ["flow", "avg_speed", "occupancy"]
-    assert values(file, 3)[0] == [[4.0, 61.0, 5.0], [5.0, 40.0, 8.0]]
+    assert (names, values(file, 3)[0]) == (["flow", "avg_speed", "occupancy"], [[4.0, 61.0, 5.0], [5.0, 40.0, 8.0]])
     units = json.loads(file["metadata/units"][()])
     assert [units[name] for name in names] == ["unknown", "km/h", "%"]
     assert "unknown" in told(done)
@@ -216,9 +214,7 @@ def test_clocks_that_run_freely_are_asked_about(tmp_path: Path) -> None:
     assert "5 min" in told(done)
 
 
-BOMB = (
-    '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]><VDLiveList><VDLives>&c;</VDLives></VDLiveList>'
-)
+BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]><VDLiveList><VDLives>&c;</VDLives></VDLiveList>'
 DAMAGED = {
     "cut": (as_json("", "VDLives", SNAPSHOTS[2])[:-40], "JSON"),
     "empty": ("", "JSON"),

@@ -20,6 +20,8 @@ from socialx.inspection.report import inspect
 from tests.commands import socialx as run
 from tests.data_files import block, made_up
 
+ALONE = {"channel": "{sensor}", "without_positions": True}
+
 
 def written(path: Path, times: pd.DatetimeIndex, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
     values = np.random.default_rng(0).uniform(20, 90, (len(times), 2)).round(1)
@@ -32,9 +34,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
     data = written(tmp_path / "a.csv", local.delete(slice(50, 53)))  # and one that is
     for zone, lacking in (("Europe/Berlin", 3), (None, 15), ("America/Phoenix", 15)):
         out = tmp_path / "out.h5"
-        done = socialx.convert(
-            "auto", data, out, timezone=zone, channel="{sensor}", without_positions=True, overwrite=True
-        )
+        done = socialx.convert("auto", data, out, timezone=zone, **ALONE, overwrite=True)
         assert done.summary is not None
         report = inspect(out)
         assert done.summary.gaps == report.gaps == report.irregular_steps == 0  # one definition
@@ -79,7 +79,7 @@ def free_clock(rows: int = 300) -> pd.DatetimeIndex:
 def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
     data, out = written(tmp_path / "a.csv", free_clock()), tmp_path / "out.h5"
     with pytest.raises(SocialxError, match="5 min"):
-        socialx.convert("auto", data, out, channel="{sensor}", without_positions=True)
+        socialx.convert("auto", data, out, **ALONE)
     assert not out.exists()
     result = run(
         "convert", "auto", data, "--output-h5", out, "--without-positions", "--channel", "{sensor}", "--round-times"
@@ -93,15 +93,13 @@ def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
 def test_two_rows_that_would_be_one_are_refused(tmp_path: Path) -> None:
     data = written(tmp_path / "a.csv", free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58")).sort_values())
     with pytest.raises(SocialxError, match="would"):
-        socialx.convert("auto", data, tmp_path / "out.h5", channel="{sensor}", without_positions=True, round_times=True)
+        socialx.convert("auto", data, tmp_path / "out.h5", **ALONE, round_times=True)
 
 
 def test_a_few_odd_rows_are_kept_and_said(tmp_path: Path) -> None:
     times = pd.date_range("2024-01-28", periods=200, freq="5min").insert(77, pd.Timestamp("2024-01-28 06:22"))
     out = tmp_path / "out.h5"
-    socialx.convert(
-        "auto", written(tmp_path / "a.csv", times.sort_values()), out, channel="{sensor}", without_positions=True
-    )
+    socialx.convert("auto", written(tmp_path / "a.csv", times.sort_values()), out, **ALONE)
     assert inspect(out).irregular_steps > 0
 
 
@@ -112,9 +110,7 @@ def test_speeds_that_no_road_has_are_said(tmp_path: Path) -> None:
     text[9] = f"{text[9].split(',')[0]},999,50"
     data.write_text("\n".join(text) + "\n")
     for units, found in (("mph", 1), ("km/h", 1), (None, 0)):
-        socialx.convert(
-            "auto", data, out, channel="{sensor}", quantity="speed", without_positions=True, units=units, overwrite=True
-        )
+        socialx.convert("auto", data, out, **ALONE, quantity="speed", units=units, overwrite=True)
         report = inspect(out)
         assert (report.fast_readings, report.highest) == (found, 999)
     valid = open_store(out).values[open_store(out).valid]

@@ -157,13 +157,11 @@ class Summary:
         return "\n".join(lines)
 
 
-def run_many(
-    corpus: Corpus, seed: int, numbers: Iterable[int], show: Callable[[Result], None] | None = None
-) -> Summary:
+def run_many(corpus: Corpus, seed: int, cases: Iterable[int], show: Callable[[Result], None] | None = None) -> Summary:
     """Run the cases of these numbers; ``show`` is called with each that failed."""
     summary, started = Summary(), time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        for number in numbers:
+        for number in cases:
             scratch, folder = Path(place, "scratch"), Path(place, "case")
             for each in (scratch, folder):
                 shutil.rmtree(each, ignore_errors=True)

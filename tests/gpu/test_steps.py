@@ -122,9 +122,7 @@ def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.M
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 @pytest.mark.parametrize(("encoder_batch", "twice"), [(None, False), (None, True), (7, True)])
 @in_every_precision
-def test_a_recorded_step_draws_new_dropout_and_never_waits(
-    precision: str, encoder_batch: int | None, twice: bool
-) -> None:
+def test_a_recorded_step_draws_dropout_and_never_waits(precision: str, encoder_batch: int | None, twice: bool) -> None:
     """Also where it computes the encoder twice, which without dropout is the step that does so once."""
     e = example().to(CUDA)
     made, fixed = (learner(precision, drop, cuda_graph=True, learning_rate=1e-9) for drop in (0.1, 0.0))

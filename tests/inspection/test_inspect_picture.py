@@ -66,8 +66,7 @@ def month() -> np.ndarray:
 def test_a_png_is_written(tmp_path: Path) -> None:
     plot_report(*drawn(tmp_path, speeds(30, 3)), tmp_path / "new" / "out.PNG")
     data = (tmp_path / "new" / "out.PNG").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (900, 1050)
+    assert (data[:8], int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (b"\x89PNG\r\n\x1a\n", 900, 1050)
 
 
 def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:

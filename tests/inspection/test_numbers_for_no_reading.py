@@ -75,9 +75,7 @@ def test_honest_readings_are_not_remarked_upon(tmp_path: Path, change: object) -
 
 @pytest.mark.parametrize("unit", ["mph", "unknown"])
 @pytest.mark.parametrize("numbers", [(999.0,), (255.0,), (998.0, 999.0), (-9999.0, 999.0), (65535.0, 255.0, 999.0)])
-def test_a_rare_number_far_from_the_whole_network_is_named(
-    tmp_path: Path, unit: str, numbers: tuple[float, ...]
-) -> None:
+def test_a_rare_number_far_from_the_network_is_named(tmp_path: Path, unit: str, numbers: tuple[float, ...]) -> None:
     values = speeds()
     for place, number in enumerate(numbers):
         values[3 + 7 * place : 300 : 50, place % 3] = number

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("blocks", "slstm_at"), LAYOUTS)
 @pytest.mark.parametrize("heads", [2, 4])
 @pytest.mark.parametrize("steps", [1, 3, 12])
-def test_outputs_and_gradients_equal_the_packages(
-    width: int, blocks: int, slstm_at: list[int], heads: int, steps: int
-) -> None:
+def test_outputs_and_gradients_are_equal(width: int, blocks: int, slstm_at: list[int], heads: int, steps: int) -> None:
     encoder, x = make(width, blocks, slstm_at, heads), sequences(5, steps, width)
     ours, theirs = encoder(x), encoder.stack(x)[:, -1]
     assert relative(ours, theirs) <= 1e-10

@@ -97,9 +97,8 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.inputs, batch.last_observed, torch.tensor([issued]))
         torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)
-        torch.testing.assert_close(
-            model.batch.climatology_confidence, batch.climatology_confidence, rtol=0, atol=1.01 / 255
-        )
+        found, wanted = model.batch.climatology_confidence, batch.climatology_confidence
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1.01 / 255)
     assert batch.climatology_confidence.max() == 0  # a year later nothing is left
 
 
@@ -136,9 +135,8 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
     issued, model = np.array([int(time.replace(tzinfo=UTC).timestamp())]), Seen()
     standalone = ExportModel(model, replace(network(), read=(0,)), FileFacts(step_minutes, [None], [False]))
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    time_of_day, day_of_week = WALL.time_features(
-        issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes
-    )
+    moments = issued[:, None] + 60 * step_minutes * np.arange(-11, 13)
+    time_of_day, day_of_week = WALL.time_features(moments, step_minutes)
     assert model.batch.time_of_day.tolist() == time_of_day.tolist()
     assert model.batch.day_of_week.tolist() == day_of_week.tolist()
     assert int(model.batch.day_of_week[0, 11]) == time.weekday()

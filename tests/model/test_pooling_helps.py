@@ -32,9 +32,7 @@ def loaders() -> dict[str, DeviceLoader]:
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
     windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     made = series(values, np.ones_like(values, dtype=bool), seconds)
-    return {
-        part: DeviceLoader(made, WindowOrder(windows.split(part), 32, part == "train")) for part in ("train", "test")
-    }
+    return {one: DeviceLoader(made, WindowOrder(windows.split(one), 32, one == "train")) for one in ("train", "test")}
 
 
 def trained_mae(neighbours: geo.Neighbours) -> float:

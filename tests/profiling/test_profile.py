@@ -135,14 +135,12 @@ def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (profile.ms_per_step.input, profile.throughput.windows_per_s) == (pytest.approx(300), pytest.approx(4))
     assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
     assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
-    assert profile.timeline.step_ms == pytest.approx([1000] * 6)
-    assert profile.timeline.busy == pytest.approx([0.7] * 6)
+    assert (profile.timeline.step_ms, profile.timeline.busy) == (pytest.approx([1000] * 6), pytest.approx([0.7] * 6))
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
-    assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
-    assert one.throughput.windows_per_s == pytest.approx(4)
+    assert (two.throughput.windows_per_s, one.throughput.windows_per_s) == (pytest.approx(8 / 1.3), pytest.approx(4))
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,9 +196,7 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     ("asked", "records", "taken"),
     [(10, False, 2), (1, False, 1), (0, True, WARMUP + 1)],  # slow steps, of 7 s each; a recording is made before
 )
-def test_a_slow_warm_up_is_short_and_said_as_it_was(
-    asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_warm_up_is_cut_and_said(asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window.warmup_steps == taken
 
 

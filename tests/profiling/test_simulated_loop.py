@@ -57,8 +57,7 @@ def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefe
     assert run(loop).step_s == pytest.approx(2 * COMPUTE_S)
     assert (shares(loop)["input"], truth(loop)) == (pytest.approx(0.5, rel=0.01), ("INPUT", pytest.approx(2)))
     loader = profile_of(loop).loader
-    assert loader.making_s == pytest.approx(2 * workers * COMPUTE_S)
-    assert loader.supply == pytest.approx(0.5, rel=0.01)
+    assert (loader.making_s, loader.supply) == (pytest.approx(2 * workers * COMPUTE_S), pytest.approx(0.5, rel=0.01))
 
 
 @pytest.mark.slow

@@ -162,9 +162,8 @@ def test_a_compiled_step_gets_no_other_batch(machine: Machine) -> None:
 def test_a_batch_that_does_not_fit_is_not_tried(host: bool, machine: Machine) -> None:
     machine.most = 4
     if host:
-        machine.out_of_memory = RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"
-        )
+        said = "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"
+        machine.out_of_memory = RuntimeError(said)
     found = machine.tried()
     assert found["loader.batch_size"] == []
     assert found["trainer.threads"]

@@ -202,9 +202,7 @@ def test_exports_and_rows_by_days_are_the_model_alone(run: Path, data: Path, tmp
 
 
 @pytest.mark.slow
-def test_reports_explanations_calibrations_and_evaluations_have_one_error(
-    run: Path, data: Path, tmp_path: Path
-) -> None:
+def test_reports_explanations_calibrations_and_scores_have_one_error(run: Path, data: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(run, own)
     mae = socialx.evaluate(own, data)[str(own)].overall().mae

@@ -96,9 +96,7 @@ def permuted(b: Batch, order: list[int]) -> Batch:
 @pytest.mark.parametrize("targets", [(0,), (2, 0), (0, 1, 2)])
 @pytest.mark.parametrize("inputs", [(1,), (0, 1, 2)])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_forecast_of_every_target_in_its_own_unit(
-    name: str, inputs: tuple[int, ...], targets: tuple[int, ...]
-) -> None:
+def test_a_forecast_of_each_target_in_its_unit(name: str, inputs: tuple[int, ...], targets: tuple[int, ...]) -> None:
     (b, target), known = features(6, inputs, targets)
     model = made(name, known)
     forecast = model(b)
@@ -207,9 +205,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("model", "parameters"), [("linear", 156), ("lstm", 460), ("stid", 1164)])
-def test_a_plain_model_is_trained_and_scored_as_any_other(
-    model: str, parameters: int, data: Path, tmp_path: Path
-) -> None:
+def test_a_plain_model_is_trained_and_scored_as_any(model: str, parameters: int, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--model", model, "--max-epochs", "2", *SMALL, "--batch-size", "32"]
     assert f"{parameters:,} parameters" in works("train", "--data", data, "--run-dir", run, *options).stderr
@@ -276,9 +272,7 @@ def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
         ("--model mean", "settings.invalid", ["model.kind (--model)", "'stid' or package.module:Class"]),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(
-    options: str, code: str, says: list[str], data: Path, tmp_path: Path
-) -> None:
+def test_flags_that_clash_are_refused(options: str, code: str, says: list[str], data: Path, tmp_path: Path) -> None:
     result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *options.split())
     assert (result.exit_code, result.codes[-1]) == (2, code)
     error = re.sub("^note: .*\n", "", result.stderr)

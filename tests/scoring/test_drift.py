@@ -62,9 +62,7 @@ def test_as_promised_half_of_the_readings_are_in_their_intervals() -> None:
         ({7: [0], 9: [0]}, {"s0": "2011-02-04"}),
     ],
 )
-def test_a_sensor_is_worse_from_the_first_of_its_last_bad_days(
-    wrong: dict[int, list[int]], since: dict[str, str]
-) -> None:
+def test_a_sensor_is_worse_from_the_first_of_its_bad_days(wrong: dict[int, list[int]], since: dict[str, str]) -> None:
     found = counted(10, wrong)
     assert found.sensors == since
     assert {day: [f"s{each}" for each in bad] for day, bad in wrong.items()} == {

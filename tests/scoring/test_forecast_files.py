@@ -124,9 +124,7 @@ def test_two_models_are_compared_by_days(tmp_path: Path) -> None:
 # --- what it does not have ------------------------------------------------------------------------------------------
 
 
-def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
-    run: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_windows_that_a_file_lacks_are_left_out_for_all_models_and_said(run: Path, saved: Path, tmp_path: Path) -> None:
     frame = table(saved)
     issues = np.sort(frame["origin"].unique())
     frame = frame[frame["origin"] != issues[0]]
@@ -142,8 +140,7 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     assert found.protocol.period.windows == windows - 2
     assert len({model.overall().count for model in found.models.values()}) == 1
     same = api.evaluate(run, start=str(issues[2] + np.timedelta64(5, "m")).replace("T", " ")[:19])
-    assert found[run] == same[run]
-    assert found[path].overall().mae == pytest.approx(same[run].overall().mae, rel=1e-6)
+    assert (found[run], found[path].overall().mae) == (same[run], pytest.approx(same[run].overall().mae, rel=1e-6))
     printed = works("evaluate", run, path).stdout.replace("\n", " ")
     assert f"scored: the {windows - 2} windows" in printed
     assert "mine.csv" in printed.split("scored: the")[1]

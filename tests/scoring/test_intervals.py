@@ -55,14 +55,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(small_file(tmp_path_factory.mktemp("data"), 700))
 
 
-def made(
-    errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]
-) -> ConformalIntervals:
+def made(errors: np.ndarray, free_flow: np.ndarray, usual: np.ndarray, targets: tuple[str, ...]) -> ConformalIntervals:
     """Intervals of errors and forecasts [W,P,N,G]."""
     sums = SignedErrors(torch.from_numpy(free_flow), len(errors), errors.shape[1])
-    values = np.where(np.isnan(errors), 0, forecast + errors)
+    values = np.where(np.isnan(errors), 0, usual + errors)
     target = Target(torch.from_numpy(values), torch.from_numpy(~np.isnan(errors)))
-    sums.update(torch.from_numpy(forecast), example().batch, target)
+    sums.update(torch.from_numpy(usual), example().batch, target)
     (lower, upper), count = sums.compute()
     assert count == np.isfinite(errors).sum()
     ids = tuple(f"s{i}" for i in range(errors.shape[2]))
@@ -92,9 +90,7 @@ def test_the_ends_are_the_errors_of_these_ranks(errors: list[float], missing: in
     st.floats(0, 1),
     st.sampled_from([("avg_speed",), ("temperature", "flow")]),
 )
-def test_a_wider_level_contains_every_narrower_one(
-    seed: int, windows: int, missing: float, targets: tuple[str, ...]
-) -> None:
+def test_a_wider_level_contains_a_narrower(seed: int, windows: int, missing: float, targets: tuple[str, ...]) -> None:
     rng = np.random.default_rng(seed)
     shape = (windows, 2, 3, len(targets))
     forecast = rng.uniform(-5, 70, shape).astype(np.float32)

@@ -158,9 +158,7 @@ def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hou
     assert len(detail) < 700
 
 
-def test_a_forecast_that_overflows_is_refused(
-    client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_that_overflows_fails(client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.store.quantities.LARGEST_SPEED", {})  # as for a feature that has no limit
     answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
     assert (answer.status_code, list(answer.json())) == (422, ["detail"])

@@ -97,9 +97,7 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("age_s", "words"), [(0, "0 minutes"), (15 * 60, "15 minutes"), (16 * 60, "16 minutes"), (5 * 86_400, "5 days")]
 )
-def test_ready_says_how_old_the_data_is(
-    age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_says_the_age_of_data(age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late is what is older than three steps; a file without a zone is given a day more."""
     monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: age_s)
     late = "the last row is older than 3 steps" if age_s > 15 * 60 else ""

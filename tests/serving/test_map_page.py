@@ -295,9 +295,7 @@ def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
         assert "300 of 2000 sensors" in texts(shown, "#more")[0]
 
 
-def test_a_page_without_data_or_positions_says_so(
-    service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_without_data_or_places(service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(service) as shown:
         assert "no lookback" in texts(shown, "#said")[0]
     sensors = followed.served.experiment.data.sensors

@@ -131,9 +131,7 @@ def test_a_run_that_does_not_fit_is_loaded_once(
     assert len(loaded) == 2
 
 
-def test_no_request_is_lost_while_runs_change(
-    current: Path, live: Path, run: Path, other: Path, hour: dict[str, object]
-) -> None:
+def test_no_request_is_ever_lost(current: Path, live: Path, run: Path, other: Path, hour: dict[str, object]) -> None:
     service, answers, ended = served(current, live), [], threading.Event()
     one, two = (api.predict(each, live).as_dict()["forecast"] for each in (run, other))
     with TestClient(make_app(service)) as client:

@@ -54,9 +54,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     """As they stand, in the folder of the repository, but for the port."""
     if shutil.which("curl") is None:
         pytest.skip("no curl")
-    (first, *more), others = (
-        [c for c in COMMANDS if c.startswith("socialx serve ") == serves] for serves in (True, False)
-    )
+    (first, *more), others = ([c for c in COMMANDS if c.startswith("socialx serve ") == its] for its in (True, False))
     for command in more:
         with started(*shlex.split(command)[2:]) as (_, address, _):
             assert httpx.get(address, timeout=60).status_code == 200

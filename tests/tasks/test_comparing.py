@@ -42,9 +42,7 @@ def small(path: Path, /, **sections: dict[str, Any]) -> Settings:
         "trainer": {"device": "cpu"},
         "profile": {"warmup_steps": 2},
     }
-    return Settings.model_validate(
-        {name: {**own.get(name, {}), **sections.get(name, {})} for name in {*own, *sections}}
-    )
+    return Settings.model_validate({key: {**own.get(key, {}), **sections.get(key, {})} for key in {*own, *sections}})
 
 
 # Blocks

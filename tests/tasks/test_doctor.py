@@ -269,9 +269,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, answer in {
         "is_available": True,
         "device_count": 1,
@@ -291,9 +289,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
 
 
 @pytest.mark.parametrize(("wanted", "means"), [("highest", "exact float32"), ("high", "TF32"), ("medium", "bfloat16")])
-def test_the_precision_of_a_card_names_the_products_of_float32(
-    wanted: str, means: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_precision_of_a_card_names_its_products(wanted: str, means: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "cpu_field", lambda _: "")
     assert line(doctor(trainer={"precision": "bf16-mixed"}), "precision").state == "warn"
     monkeypatch.setattr(doctor_checks, "resolve_device", lambda _: torch.device("cuda", 0))

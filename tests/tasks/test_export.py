@@ -80,9 +80,8 @@ print(json.dumps(found))
 
 def elsewhere(code: str, folder: Path) -> str:
     """What a script prints in a process of its own that cannot import socialx."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", WITHOUT + code], capture_output=True, text=True, cwd=folder, timeout=200
-    )
+    typed = [sys.executable, "-I", "-c", WITHOUT + code]
+    done = subprocess.run(typed, capture_output=True, text=True, cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -319,9 +318,8 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
 
 def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
-    assert "GiB, and one ONNX file holds 0.0.\n  try: export it as .pt2" in refused(
-        "export", linear, tmp_path / "model.onnx"
-    )
+    said = refused("export", linear, tmp_path / "model.onnx")
+    assert "GiB, and one ONNX file holds 0.0.\n  try: export it as .pt2" in said
 
 
 @pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.backend"])

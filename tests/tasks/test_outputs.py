@@ -149,9 +149,7 @@ def test_a_teacher_is_no_folder_to_train_in(there: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".h5"])
-def test_a_forecast_replaces_an_older_one_and_no_other_file(
-    suffix: str, there: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_forecast_replaces_an_older_one_and_no_other(suffix: str, there: dict[str, Path], tmp_path: Path) -> None:
     forecast, path = socialx.predict(there["run"], there["data"]), tmp_path / f"a{suffix}"
     for overwrite in (False, True):
         forecast.write(path, overwrite)

@@ -49,11 +49,9 @@ def some_rows(data: Path, folder: Path, rows: slice | np.ndarray) -> Path:
     return path
 
 
-def notes_of(*arguments: object, **options: object) -> tuple[Forecast, list[Message]]:
+def notes_of(*given: object, **options: object) -> tuple[Forecast, list[Message]]:
     said: list[Message] = []
-    found = api.predict(
-        *arguments, progress=lambda e: said.append(e.message) if isinstance(e, Note) else None, **options
-    )
+    found = api.predict(*given, progress=lambda e: said.append(e.message) if isinstance(e, Note) else None, **options)
     return found, said
 
 
@@ -159,9 +157,7 @@ def shared(data: Path) -> Path:
     return small_run(data, "shared", "--no-sensor-embedding")
 
 
-def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(
-    shared: Path, data: Path, tmp_path: Path
-) -> None:
+def test_sensors_in_any_order_suit_weights_without_tables_of_them(shared: Path, data: Path, tmp_path: Path) -> None:
     """Each sensor keeps the climatology that training measured for it."""
     order = [2, 0, 3, 1]
     at_home, moved = api.predict(shared), api.predict(shared, reordered(data, tmp_path / "moved.h5", order))
@@ -193,9 +189,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"sensors": ["1", "773869"]}, "forecast.no-sensor", " 2 of 2 sensors (1, 773869)."),
     ],
 )
-def test_a_time_or_sensor_that_the_file_does_not_have(
-    options: dict[str, object], code: str, says: str, run: Path
-) -> None:
+def test_a_time_or_sensor_that_the_file_lacks(options: dict[str, object], code: str, says: str, run: Path) -> None:
     with refuses(code, SettingsError) as caught:
         api.predict(run, **options)
     assert says in str(caught.value)

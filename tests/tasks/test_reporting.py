@@ -62,9 +62,8 @@ def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: Ru
     start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
     np.testing.assert_array_equal(forecast.origin.astype("int64"), issued)
-    for found, expected in zip(
-        (shown.forecast, *shown.band), (forecast.values, forecast.lower, forecast.upper), strict=True
-    ):
+    wanted = forecast.values, forecast.lower, forecast.upper
+    for found, expected in zip((shown.forecast, *shown.band), wanted, strict=True):
         np.testing.assert_allclose(found, expected[:, 5, :, 0], rtol=1e-4, atol=1e-3)
 
 
@@ -115,9 +114,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     assert "Learning curves" not in text
 
 
-def test_what_cannot_be_reported_is_refused_before_the_pass(
-    social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_report_is_refused_first(social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.tasks.report.report.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (

@@ -55,12 +55,10 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     """Two runs on made-up sensors along a bent road; the second run is better."""
     ids = tuple(f"{700_000 + 7 * k}" for k in range(sensors))
     near = [tuple(Neighbour(ids[(k + m) % sensors], 0.3 / m, 1.2 * m) for m in range(1, 6)) for k in range(sensors)]
-    where = [
+    at = [
         (34.0 + 0.2 * math.sin(k / 20), -118.0 + 0.4 * k / sensors) if placed else (None, None) for k in range(sensors)
     ]
-    found = [
-        SensorErrors(ids[k], 6 - 5 * k / sensors, 500, *where[k], near[k], 1 + k / sensors) for k in range(sensors)
-    ]
+    found = [SensorErrors(ids[k], 6 - 5 * k / sensors, 500, *at[k], near[k], 1 + k / sensors) for k in range(sensors)]
     layer = Layer("layer 1", True, 64, Head(4.0, 1.0, 0.4, 2.0, 3.0), (Head(3.66, 1.41, 0.923, 0.36, 2.8),) * 2)
     names = {"naive": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
     hours = tuple(ErrorRow(hour, 2 + hour / 10, 100) for hour in range(24))

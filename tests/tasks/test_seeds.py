@@ -85,9 +85,7 @@ def test_a_folder_in_use_is_refused_before_the_first_training(data: Path, tmp_pa
     assert (tmp_path / "mine_0").is_dir()
 
 
-def test_ctrl_c_ends_the_whole_and_says_what_is_left(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_all_and_says_what_is_left(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(event: object) -> None:
         if isinstance(event, Note):
             print(event.message.text())

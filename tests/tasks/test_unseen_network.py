@@ -62,9 +62,8 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 
 def test_sensors_that_training_did_not_see_have_a_climatology_of_their_own(shared: Path, folder: Path) -> None:
-    experiment = open_forecasting(
-        shared, ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)}), split=False
-    ).experiment
+    layers = ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)})
+    experiment = open_forecasting(shared, layers, split=False).experiment
     assert experiment.data.prior_climatology.counts.shape[2] == 7
     assert not experiment.data.prior_climatology.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
@@ -130,9 +129,7 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
     ],
     ids=["identity", "sensor-heads", "pairs", "stid"],
 )
-def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
-    tables: list[str], folder: Path, tmp_path: Path
-) -> None:
+def test_another_network_is_refused_by_a_run_with_tables(tables: list[str], folder: Path, tmp_path: Path) -> None:
     run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
     error = refused("evaluate", run, "--data", other)
     assert error.code == "fit.other-data"
@@ -182,14 +179,11 @@ def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_
     assert ("fit.zone-unknown" in result.codes, "Europe/Berlin" in result.stderr) == (True, True)
 
 
-def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
-    shared: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_file_without_a_unit_is_refused_with_the_option_for_it(shared: Path, folder: Path, tmp_path: Path) -> None:
     error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
     assert (error.code, "--units" in error) == ("fit.other-data", True)
-    result = socialx(
-        "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
-    )
+    metric = with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
+    result = socialx("predict", shared, "--data", metric)
     assert result.stderr.count("km/h, not mph") == 1
     assert "{" not in result.stderr
 
@@ -216,9 +210,8 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) -> None:
-    run = small_run(
-        file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", "--batch-size", "16", *WITHOUT_SENSORS
-    )
+    words = ("--targets", "latitude,avg_speed", "--batch-size", "16", *WITHOUT_SENSORS)
+    run = small_run(file_of(folder, 4), tmp_path / "run", *words)
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     assert printed["protocol"]["targets"] == {"latitude": "degrees", "avg_speed": "mph"}
     for of_model in printed["scores"].values():

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -250,9 +251,7 @@ def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, again: bool, m
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
-    batches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replayed_step_of_a_resident_series_copies_each_batch(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made, playback = recorded(monkeypatch, accumulate_grad_batches=batches)
     data = on_device(batch_size=5)  # 14 batches
     steps_of(made, epoch_examples(made, data, 0))
@@ -267,9 +266,7 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
 
 def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[bool] = []
-    monkeypatch.setattr(
-        ProcessGroup, "all_reduce", lambda group, tensor: sums.append(playback.playing) or tensor.mul_(2)
-    )
+    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda _, tensor: sums.append(playback.playing) or tensor.mul_(2))
     made, playback = recorded(monkeypatch, group=ProcessGroup(0, 2))
     plain = learner(learning_rate=1.0, lr_warmup_steps=1024, group=ProcessGroup(0, 2))
     ends = []
@@ -317,13 +314,8 @@ def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.Monkey
 
 
 def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(model: object, **options: object) -> Callable[[object], Tensor]:
-        def forward(_: object) -> Tensor:
-            raise RuntimeError("cannot compile in a capture")
-
-        return forward
-
-    monkeypatch.setattr(torch, "compile", compiled)
+    broken = Mock(side_effect=RuntimeError("cannot compile in a capture"))
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     made = learner(compile="default")
     made.records = True
@@ -421,15 +413,10 @@ def test_a_model_that_does_not_compile_is_trained_as_it_is(
 
 
 def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(model: torch.nn.Module, **options: object) -> Callable[[Batch], Tensor]:
-        def forward(one: Batch) -> Tensor:
-            raise RuntimeError("Triton Error [CUDA]: out of memory")
-
-        return forward
-
-    monkeypatch.setattr(torch, "compile", compiled)
+    broken = Mock(side_effect=RuntimeError("Triton Error [CUDA]: out of memory"))
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
     made = learner(compile="default")
-    monkeypatch.setattr(made, "_forecast", compiled(made.model))
+    monkeypatch.setattr(made, "_forecast", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         made._device_step([example()])
 

@@ -51,9 +51,7 @@ def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None
     assert not list((tmp_path / "run").glob("epoch-*"))  # states of epochs, which nobody asked for
 
 
-def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_utilisation_of_an_epoch_is_its_steps(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean from the first step to the last one, without the validation."""
     said = []
 

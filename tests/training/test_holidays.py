@@ -49,9 +49,8 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     seconds = MONDAY + 1800 * np.arange(9 * 48)
     first = MONDAY // DAY_S
     arrays = values[..., None], valid[..., None], seconds, 30
-    plain, off = (
-        RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6})
-    )
+    named = {first + 1: 6, first + 9: 6}
+    plain, off = (RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, named))
     known, without = off.stats_before(first + 9), plain.stats_before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]

@@ -104,9 +104,7 @@ def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
-    told = works(
-        "train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--preset", "mlp-small"
-    )
+    told = works("train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs=1", "--preset", "mlp-small")
     assert told.stderr.count(ASKS) == 1
     plain = small_run(without, tmp_path / "plain", "--no-climatology")
     assert ASKS not in works("evaluate", plain, "--by", "horizon").stderr
@@ -145,9 +143,8 @@ CHANGES = [
 @pytest.mark.parametrize(("zone", "autumn", "spring"), CHANGES)
 def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, spring: str, tmp_path: Path) -> None:
     path = converted(tmp_path / "city.h5", table(tmp_path / "city.csv", zone, autumn, 48 * 6), "--timezone", zone)
-    offsets = converted(
-        tmp_path / "offsets.h5", table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True), "--timezone", zone
-    )
+    later = table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True)
+    offsets = converted(tmp_path / "offsets.h5", later, "--timezone", zone)
     assert zones(path) == zones(offsets) == ("UTC", zone)
     assert f"{zone}, stored in UTC" in works("inspect", path).stdout
     assert inspect(path).local_zone == zone

@@ -125,9 +125,7 @@ def test_another_file_of_the_same_name_is_not_taken(door: str, other: str, place
 
 
 @pytest.mark.parametrize(("door", "other"), cross(ASKED, [name for name in OTHERS if name != "no data"], "predict"))
-def test_the_file_itself_is_another_one_now(
-    door: str, other: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_itself_is_another_now(door: str, other: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     OTHERS[other](place / "data/small.h5")
     for folder in (place, Path.cwd()):
         monkeypatch.chdir(folder)

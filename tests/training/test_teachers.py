@@ -70,9 +70,8 @@ def test_each_window_has_the_mean_forecast_of_its_teachers(
 ) -> None:
     teachers = [open_forecasting(path, ConfigLayers()).experiment for path in (trained, other)]
     loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
-    layers = ConfigLayers.from_call(
-        None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
-    )
+    given = {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
+    layers = ConfigLayers.from_call(None, given)
     experiment = add_teacher_forecasts(build(layers.load().settings))
     shuffled = train_loader(experiment)
     seen = 0
