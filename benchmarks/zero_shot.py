@@ -46,7 +46,7 @@ from socialx.data.climatology import PastDays
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 from socialx.files.store.store import open_store
 from socialx.scoring.intervals import fit_intervals
-from socialx.scoring.references import AVERAGE, LAST_VALID, REFERENCES, references
+from socialx.scoring.references import AVERAGE, LAST_VALID, MEDIAN, REFERENCES, references
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
@@ -133,7 +133,7 @@ def draw(results: dict[str, dict]) -> None:
                 places = [place for place, days in enumerate(DAYS) if f"{there}, {label(days)}" in against]
                 values = [against[f"{there}, {label(DAYS[place])}"] for place in places]
                 axes.plot(places, values, marker=".", color=color, label=f"{there}, trained on these days")
-            axes.axhline(against[AVERAGE], color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
+            axes.axhline(against[MEDIAN], color="tab:green", linewidth=1, linestyle=":", label=MEDIAN)
             values = [against[label(days)] for days in DAYS]
             axes.plot(range(len(DAYS)), values, marker="o", color=BLUE, label="zero-shot")
             axes.axhline(0, color="black", linewidth=1)
@@ -156,7 +156,7 @@ def table(results: dict[str, dict]) -> str:
     shown = dict(networks(results))
     lines = [head("known of the network", *shown)]
     models = ("", *(f"{name}, " for name in THERE))
-    for row in (LAST_VALID, AVERAGE, *(f"{model}{label(days)}" for model in models for days in DAYS)):
+    for row in (LAST_VALID, AVERAGE, MEDIAN, *(f"{model}{label(days)}" for model in models for days in DAYS)):
         cells = [" / ".join(f"{value:.3f}" for value in rows.get(row, {}).values()) for rows in shown.values()]
         if any(cells):
             lines.append(line([row, *cells]))
