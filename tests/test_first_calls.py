@@ -166,7 +166,7 @@ def test_scores_are_a_frame(run: Path) -> None:
     scores = socialx.evaluate(run, baselines=True)
     frame = scores.to_frame()
     assert list(frame.columns) == ["model", "horizon", "mae", "rmse", "mape", "r2", "count", "unit"]
-    assert (len(frame), set(frame["unit"])) == (4 * 12, {"mph"})
+    assert (len(frame), set(frame["unit"])) == (5 * 12, {"mph"})
     row = frame[(frame["model"] == str(run)) & (frame["horizon"] == 15)].iloc[0]
     at = scores[run].at(minutes=15)
     assert all(row[name] == getattr(at, name) for name in ("mae", "rmse", "mape", "r2", "count"))

@@ -373,4 +373,5 @@ def test_a_step_of_several_processes_sums_once_and_is_the_step(precision: str, m
         made = Learner(forecaster(social=2), network(), Precision(precision, CPU), chosen, ProcessGroup(0, ranks))
         ends.append(torch.stack([made.step([example(seed=seed), example(seed=9)]) for seed in range(4)]))
     assert len(sums) == 4
-    torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)
+    allowed = 1e-3 if precision == "32-true" else 1e-2  # half precision differs between processors
+    torch.testing.assert_close(*ends, rtol=allowed, atol=allowed)
