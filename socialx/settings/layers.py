@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, shortened
+from socialx.core.help import TAKEN, with_help
 from socialx.core.notebook import files_in
 from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
@@ -36,7 +37,7 @@ from socialx.settings.schema import (
     WEIGHTS,
     Settings,
     flag_name,
-    near_setting,
+    near_argument,
 )
 
 PREFIX = "SOCIALX_"
@@ -44,8 +45,14 @@ BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
 HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "list all with socialx config"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last marks an argument in a Python call
-# What to write in place of a value that is gone.
-GONE = {"model.backend=triton": "write auto there, which computes the same"}
+# What to write in place of a value that is gone, or that other tools take.
+INSTEAD = {
+    "model.backend=triton": "write auto there, which computes the same",
+    "trainer.device=gpu": "write cuda",
+    **{f"trainer.precision={name}": "write bf16-mixed" for name in ("bf16", "bfloat16")},
+    **{f"trainer.precision={name}": "write 16-mixed" for name in ("16", "fp16", "float16", "half")},
+    **{f"trainer.precision={name}": "write 32-true" for name in ("32", "fp32", "float32")},
+}
 _TRAINED = (
     "pooling.neighbours",
     "pooling.adaptive_adjacency_rank",
@@ -187,6 +194,7 @@ class ConfigLayers:
         layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
         layers = replace(layers, preset=preset or layers.preset)
         values: dict[str, Any] = {}
+        wrong: list[Message] = []
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
             if value is None:
@@ -194,13 +202,17 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                raise SettingsError("call.unknown-argument", "", f"{name} is an unknown argument", _suggest(name))
+                advice = _suggest(name, TAKEN.get())
+                wrong.append(Message("call.unknown-argument", "", f"{name} is an unknown argument", advice))
             elif not isinstance(value, Mapping):
-                raise SettingsError(
-                    "settings.no-dict", "", f"{name} must be a dict of settings, not {value!r}", f"write {name}={{...}}"
-                )
+                named = isinstance(value, str) and f"{name}.kind" in KEYS
+                like = Argument(f"{name}.kind", value) if named else f"{name}={{...}}"
+                problem = f"{name} must be a dict of settings, not {value!r}"
+                wrong.append(Message("settings.no-dict", "", problem, f"write {like}"))
             else:
                 values |= {f"{key}.{field_name}": inner for field_name, inner in value.items()}
+        if wrong:
+            raise SettingsError.together(wrong)
         if "data.path" in values:
             files_in(values["data.path"])
         if isinstance(settings, Settings):
@@ -352,19 +364,21 @@ def settings_here() -> Path | None:
     return files[0] if files else None
 
 
+@with_help
 def load_settings(
     files: str | Path | Sequence[str | Path] = (),
     env: Mapping[str, str] | None = None,
     sets: str | Sequence[str] = (),
+    preset: str | None = None,
     **sections: Any,
 ) -> Settings:
     """Load settings from files, environment (default os.environ), ``section.key=value`` texts and sections.
 
-    sets: texts. sections: as ``model={"width": 64}``. Later layers win. Raises SettingsError, a line per wrong value.
+    sets: texts. preset, sections: as in ``train``. Later layers win. Raises SettingsError, a line per wrong value.
     """
     sets = [sets] if isinstance(sets, str) else sets
     layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
-    return ConfigLayers.from_call(layers, sections).load().settings
+    return ConfigLayers.from_call(layers, sections, preset).load().settings
 
 
 def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
@@ -390,7 +404,7 @@ def _validate(values: Values) -> Config:
                 "settings.invalid",
                 f"{key} ({values[key].origin})",
                 f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
-                GONE.get(f"{key}={values[key].value}", ""),
+                INSTEAD.get(f"{key}={values[key].value}", ""),
             )
             for key, problem in wrong
         ) from None
@@ -408,9 +422,9 @@ def _unknown(key: str, origin: str) -> Message:
     return Message("settings.unknown", where, "the setting is unknown", _suggest(key) or LIST)
 
 
-def _suggest(key: str) -> str:
-    """Return ``did you mean ...?`` for an unknown key, or an empty text."""
-    near = near_setting(key)
+def _suggest(key: str, arguments: Collection[str] = ()) -> str:
+    """Return ``did you mean ...?`` for an unknown key, or an empty text; arguments: others that are offered."""
+    near = near_argument(key, arguments)
     return f"did you mean {near}?" if near else ""
 
 
