@@ -411,7 +411,7 @@ WORDS = {
     "trainer.compile": "torch_compile compiler",
     "loader.batch_size": "batch bs global_batch_size micro_batch_size train_batch_size per_device_train_batch_size",
     "loader.num_workers": "workers n_workers",
-    "model.kind": "arch architecture model_name model_type kind",
+    "model.kind": "arch architecture model_name model_type",
     "model.width": "hidden_size hidden_dim embedding_dim hidden d_model n_embd embed_dim rnn_units",
     "model.blocks": "num_layers num_blocks n_layers n_layer layers depth",
     "model.dropout": "dropout_rate drop_rate",
@@ -422,8 +422,10 @@ WORDS = {
     "data.targets": "target target_features",
     "data.path": "dataset data_path data_dir data_file root_path dataset_name",
     "data.split_method": "split_mode",
-    "settings": "config cfg config_file yaml",
-    "config": "settings cfg config_file yaml",
+    "settings": "config cfg config_file",
+    "config": "settings cfg config_file",
+    "files": "config cfg config_file",
+    "data": "data_csv",
     "resume": "ckpt ckpt_path resume_from_checkpoint resume_from",
     "seeds": "n_seeds num_seeds",
     "devices": "gpus num_gpus n_gpus ngpus num_devices nproc_per_node world_size",
@@ -439,7 +441,9 @@ def near_argument(name: str, arguments: Collection[str] = (), settings: Collecti
 
     arguments, settings: what is offered. Of a dotted name that is near none, the last part counts.
     """
-    names = {word: key for key in settings for word in (key, key.split(".")[1])} | {each: each for each in arguments}
+    names = {word: key for key in reversed([*settings]) for word in (key, key.split(".")[1])} | {
+        each: each for each in arguments
+    }
     offered = ("", *settings, *arguments)
     words = {word: key for key, several in WORDS.items() if key in offered for word in several.split()}
     return near_name(name, names, words) or near_name(name.rpartition(".")[2], names, words)
