@@ -22,7 +22,7 @@ from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short, spelling
-from socialx.settings.schema import KEYS, MUTABLE, SCORING, flag_keys, flag_name, near_argument
+from socialx.settings.schema import KEYS, flag_keys, flag_name, near_argument
 
 Devices = Annotated[
     int,
@@ -72,11 +72,8 @@ class _Command(typer.core.TyperCommand):
     def _near(self, flag: str, keys: Collection[str]) -> str:
         """Return the flag that an unknown flag may mean, or an empty text; keys: settings with a flag here."""
         flags = {_as_word(name): name for option in self.params for name in option.opts}
-        sections, trains = {key.split(".")[0] for key in keys}, "trainer.max_epochs" in keys
-        set_here = [
-            key for key in KEYS if key.split(".")[0] in sections and (trains or key in (*keys, *MUTABLE[SCORING]))
-        ]
-        near = near_argument(_as_word(flag), flags, set_here)
+        trained = [key for key in KEYS if not key.startswith("profile.")]
+        near = near_argument(_as_word(flag), flags, trained if "trainer.max_epochs" in keys else keys)
         return flags.get(near) or (flag_name(near) if near in keys else near and f"--set {near}=VALUE")
 
 

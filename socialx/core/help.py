@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass
-from functools import partial, wraps
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,29 +43,12 @@ INTERVAL = Output("add prediction intervals of this level, such as 0.9", "X")
 OVERWRITE = Output("replace an existing output")
 
 
-TAKEN: ContextVar[tuple[str, ...]] = ContextVar("socialx_taken", default=())  # arguments of the task that was called
-
-
 def with_help(function: Function) -> Function:
-    """Copy parameter help into the docstring of a task, and leave plain types in its signature: a decorator.
-
-    While the task runs, ``TAKEN`` has the names of its arguments.
-    """
+    """Copy parameter help into the docstring of a task, and leave plain types in its signature: a decorator."""
     lines = []
     for name, hint in inspect.get_annotations(function, eval_str=True).items():
         for part in getattr(hint, "__metadata__", ()):
             lines.append(f"    {name}: {part.help}")
             function.__annotations__[name] = hint.__origin__
     function.__doc__ = "\n".join([f"{function.__doc__}", *lines])
-    parameters = inspect.signature(function).parameters
-    taken = tuple(name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD)
-
-    @wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        token = TAKEN.set(taken)
-        try:
-            return function(*arguments, **named)
-        finally:
-            TAKEN.reset(token)
-
-    return cast(Function, call)
+    return function

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from socialx.core.errors import Argument, Command, SettingsError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ROWS = 12  # shown from a longer table, half from each end
 NEAR = 0.8  # of difflib: a name farther away is no advice
 # Attributes of other tools: by class, what to write here, and the words for it; what is not offered is skipped.
@@ -22,41 +19,27 @@ INSTEAD = {
         "open_dataset": "dataset dataloader splits adjacency windows",
         "open_store": "load open read data dataset dataloader",
         "download": "load_dataset get_dataset datasets",
-        "load_model": "model from_pretrained",
         "load_settings": "presets list_presets get_config",
         "evaluate": "metrics score test validate",
-        "train": "fit trainer",
-        "predict": "forecast",
     },
     "Run": {"history": "metrics logs losses", "settings": "config cfg hparams args", "path": "run_dir folder"},
-    "Evaluation": {"to_frame": "to_pandas df", "models": "scores", "[RUN].overall().mae": "mae"},
+    "Evaluation": {"to_frame": "to_pandas df", "[RUN].overall().mae": "mae"},
     "ModelScores": {f"overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
-    "Forecast": {
-        "to_frame": "to_pandas df",
-        "values": "data numpy predictions",
-        "socialx.evaluate(RUN)": "mae rmse metrics score",
-    },
+    "Forecast": {"to_frame": "to_pandas df", "values": "data numpy", "socialx.evaluate(RUN)": "mae rmse metrics"},
     "Store": {"values.shape": "shape", "values": "to_frame to_pandas data numpy", "sensors.ids": "ids columns"},
     "RunReport": {"socialx.report(RUN, output='FILE.html')": "to_html write save html"},
 }
 
 
 def near_name(name: str, names: Mapping[str, str], words: Mapping[str, str]) -> str:
-    """Return what an unknown name may mean, or an empty text.
-
-    names: what can be typed -> what to write; a near one counts. words: other words -> what to write, in small letters.
-    """
+    """Return what to write for an unknown name: by a near one of ``names``, or by ``words``, in small letters."""
     near = difflib.get_close_matches(name, names, 1, NEAR)
     return words.get(name.lower(), names[near[0]] if near else "")
 
 
 def unknown_name(problem: str, name: str, offered: Iterable[str], owner: str = "") -> str:
-    """Return the text of an AttributeError or KeyError: the problem, and the offered names or the near one.
-
-    owner: the class in ``INSTEAD``.
-    """
-    names = {each: each for each in offered if not each.startswith("_")}
-    words: dict[str, str] = {}
+    """Return the text of an AttributeError or KeyError with the offered names, or the near one; owner: the class."""
+    names, words = {each: each for each in offered if not each.startswith("_")}, {}
     for instead, others in reversed(INSTEAD.get(owner, {}).items()):
         if re.split(r"\W", instead)[0] in ("", "socialx", *names):
             words |= dict.fromkeys(others.split(), instead)
@@ -95,7 +78,6 @@ class Named:
     if not TYPE_CHECKING:  # a type checker shall still refuse unknown attributes
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError, naming what is offered."""
             owner = type(self)
             if hasattr(owner, name) or name.startswith("_"):  # a property that failed, or a question of Python
                 return object.__getattribute__(self, name)
@@ -115,8 +97,7 @@ class ResultRepr(Named):
         """Return the figures below the headline as rows (column -> value) for a notebook; empty if there are none."""
         return []
 
-    def _frame(self) -> pd.DataFrame:
-        """Return ``table`` as a pandas frame."""
+    def _frame(self) -> Any:
         import pandas as pd
 
         return pd.DataFrame(self.table())

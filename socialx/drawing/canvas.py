@@ -43,12 +43,13 @@ STYLE: dict[str, Any] = {
 }
 
 
-def check_picture(path: Path) -> None:
-    """Raise SettingsError for a file name without the suffix of a picture."""
-    if path.suffix.lower() not in FORMATS:
-        raise SettingsError(
-            "picture.suffix", path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf"
-        )
+def check_picture(path: Path) -> str:
+    """Return the suffix of a picture.  Raises SettingsError for another one, SocialxError for a file that must stay."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise SettingsError("picture.suffix", path, f"a picture cannot end in {suffix!r}", "name it .png, .svg or .pdf")
+    PICTURE.check_older(path)
+    return suffix
 
 
 @contextmanager
@@ -57,12 +58,7 @@ def picture(path: str | Path | None, size: tuple[float, float] = SIZE) -> Iterat
 
     None writes no file.  Notebooks show the figure.
     """
-    kind = ".png"
-    if path is not None:
-        path = Path(path)
-        check_picture(path)
-        PICTURE.check_older(path)
-        kind = path.suffix.lower()
+    kind = ".png" if path is None else check_picture(Path(path))
     try:
         from matplotlib import style
         from matplotlib.figure import Figure
@@ -87,17 +83,12 @@ def picture(path: str | Path | None, size: tuple[float, float] = SIZE) -> Iterat
             temporary.write_bytes(content)
 
 
-def plot_lines(
-    path: str | Path | None,
-    heading: tuple[str, str],
-    lines: Mapping[str, tuple[Iterable[Any], Iterable[Any]]],
-    **axes: Any,
-) -> Figure:
-    """Draw named lines, each with places and values, into a .png, .svg or .pdf, if any, and return the figure."""
+def plot_lines(path: str | Path | None, heading: tuple[str, str], lines: Mapping[str, Any], **axes: Any) -> Figure:
+    """Draw lines by name, each with places and values, into a picture, if a path is given, and return the figure."""
     with picture(path, (7.5, 5.0)) as figure:
         headline(figure, *heading)
         shown = figure.subplots()
-        draw_lines(shown, [(list(x), list(y), {"label": name}) for name, (x, y) in lines.items()], **axes)
+        draw_lines(shown, [(*line, {"label": name}) for name, line in lines.items()], **axes)
         shown.xaxis.get_major_locator().set_params(integer=True)
         plain(shown, "y")
         shown.legend(frameon=False, fontsize=SMALL)

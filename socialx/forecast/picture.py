@@ -69,10 +69,7 @@ def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | Non
 
 
 def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: str | Path | None) -> Figure:
-    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call.
-
-    None only returns the figure.
-    """
+    """Draw a panel per sensor into a .png, .svg or .pdf, equal to the byte in every call; without a path, return it."""
     shown = forecast.select(sensors)
     columns = min(COLUMNS, len(shown.sensors))
     rows = -(-len(shown.sensors) // columns)

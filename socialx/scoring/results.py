@@ -181,14 +181,9 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         return frame.drop(columns=["by"] if len(units) > 1 else ["by", "target"])
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the first target's MAE by lead time, a line per model, and return the figure.
-
-        path: also write a .png, .svg or .pdf.
-        """
-        lines = {}
-        for name, model in self.distinct_models.items():
-            minutes, scores = zip(*list(model.by_minutes().items())[:-1], strict=True)
-            lines[name] = (minutes, [each.mae for each in scores])
+        """Draw the first target's MAE by lead time, also into a .png, .svg or .pdf, and return the figure."""
+        by_step = {name: list(model.by_minutes().items())[:-1] for name, model in self.distinct_models.items()}
+        lines = {name: ([at for at, _ in rows], [row.mae for _, row in rows]) for name, rows in by_step.items()}
         heading = (f"MAE on {self.protocol.dataset}", f"{self.split} windows, {next(iter(self.protocol.targets))}")
         return plot_lines(path, heading, lines, xlabel="minutes ahead", ylabel=f"MAE, {self.protocol.unit}")
 

@@ -20,7 +20,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from socialx.core.errors import ITEM, Argument, Command, Message, SettingsError, shortened
-from socialx.core.help import TAKEN, with_help
 from socialx.core.notebook import files_in
 from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
@@ -46,13 +45,7 @@ HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "list all with socialx config"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last marks an argument in a Python call
 # What to write in place of a value that is gone, or that other tools take.
-INSTEAD = {
-    "model.backend=triton": "write auto there, which computes the same",
-    "trainer.device=gpu": "write cuda",
-    **{f"trainer.precision={name}": "write bf16-mixed" for name in ("bf16", "bfloat16")},
-    **{f"trainer.precision={name}": "write 16-mixed" for name in ("16", "fp16", "float16", "half")},
-    **{f"trainer.precision={name}": "write 32-true" for name in ("32", "fp32", "float32")},
-}
+GONE = {"model.backend=triton": "write auto there, which computes the same", "trainer.device=gpu": "write cuda"}
 _TRAINED = (
     "pooling.neighbours",
     "pooling.adaptive_adjacency_rank",
@@ -195,6 +188,7 @@ class ConfigLayers:
         layers = replace(layers, preset=preset or layers.preset)
         values: dict[str, Any] = {}
         wrong: list[Message] = []
+        offered = () if isinstance(settings, ConfigLayers) else ("settings", "progress")
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
             if value is None:
@@ -202,8 +196,8 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                advice = _suggest(name, TAKEN.get())
-                wrong.append(Message("call.unknown-argument", "", f"{name} is an unknown argument", advice))
+                unknown = f"{name} is an unknown argument"
+                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered)))
             elif not isinstance(value, Mapping):
                 named = isinstance(value, str) and f"{name}.kind" in KEYS
                 like = Argument(f"{name}.kind", value) if named else f"{name}={{...}}"
@@ -364,7 +358,6 @@ def settings_here() -> Path | None:
     return files[0] if files else None
 
 
-@with_help
 def load_settings(
     files: str | Path | Sequence[str | Path] = (),
     env: Mapping[str, str] | None = None,
@@ -404,7 +397,7 @@ def _validate(values: Values) -> Config:
                 "settings.invalid",
                 f"{key} ({values[key].origin})",
                 f"{problem.removeprefix('Value error, ')}, got {values[key].value!r}",
-                INSTEAD.get(f"{key}={values[key].value}", ""),
+                GONE.get(f"{key}={values[key].value}", ""),
             )
             for key, problem in wrong
         ) from None

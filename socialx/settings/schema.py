@@ -404,46 +404,30 @@ WORDS = {
     "trainer.precision": "amp fp16 bf16 half use_amp mixed_precision dtype",
     "trainer.loggers": "logger logger_name wandb tensorboard mlflow use_wandb wandb_project",
     "trainer.log_every_n_steps": "log_interval print_freq log_every log_steps logging_steps",
-    "trainer.seed": "random_seed manual_seed",
     "trainer.init_from": "pretrained from_pretrained finetune checkpoint load_checkpoint initial_checkpoint_dir",
-    "trainer.teacher": "teachers distill",
     "trainer.run_dir": "output_dir out_dir save_dir log_dir default_root_dir save_path name run_name exp_name",
-    "trainer.compile": "torch_compile compiler",
     "loader.batch_size": "batch bs global_batch_size micro_batch_size train_batch_size per_device_train_batch_size",
     "loader.num_workers": "workers n_workers",
     "model.kind": "arch architecture model_name model_type",
     "model.width": "hidden_size hidden_dim hidden_units hidden embedding_dim embed_dim d_model n_embd nhid",
     "model.blocks": "num_layers num_blocks n_layers n_layer nlayers layers depth",
-    "model.dropout": "dropout_rate drop_rate",
     "model.activation_checkpointing": "gradient_checkpointing",
     "pooling.neighbours": "neighbors num_neighbors k top_k",
     "data.lookback": "seq_len seq_length sequence_length history history_len input_len input_size context_length",
     "data.horizon": "pred_len prediction_length output_len out_len forecast_horizon h",
-    "data.targets": "target target_features",
     "data.path": "dataset dataset_name data_path data_dir data_root data_file root_path",
-    "data.split_method": "split_mode",
     "settings": "config cfg config_file",
     "config": "settings cfg config_file",
-    "files": "config cfg config_file",
-    "data": "data_csv",
     "resume": "ckpt ckpt_path resume_from_checkpoint resume_from",
-    "seeds": "n_seeds num_seeds",
     "devices": "gpus num_gpus n_gpus ngpus num_devices nproc_per_node world_size",
     "progress": "callback callbacks progress_bar",
-    "overwrite": "force exist_ok",
-    "output": "out save_to",
     "": "heads num_heads horizons",  # near other names, but without a counterpart
 }
 
 
 def near_argument(name: str, arguments: Collection[str] = (), settings: Collection[str] = tuple(KEYS)) -> str:
-    """Return the argument or setting, by dotted key, that an unknown name may mean, or an empty text.
-
-    arguments, settings: what is offered. Of a dotted name that is near none, the last part counts.
-    """
-    names = {word: key for key in reversed([*settings]) for word in (key, key.split(".")[1])} | {
-        each: each for each in arguments
-    }
-    offered = ("", *settings, *arguments)
-    words = {word: key for key, several in WORDS.items() if key in offered for word in several.split()}
+    """Return the argument or setting, by dotted key, that an unknown name may mean, of those offered; else ''."""
+    names = {word: key for key in reversed([*settings]) for word in (key, key.split(".")[1])}
+    names |= dict(zip(arguments, arguments, strict=True))
+    words = {word: key for key, several in WORDS.items() if key in ("", *names.values()) for word in several.split()}
     return near_name(name, names, words) or near_name(name.rpartition(".")[2], names, words)

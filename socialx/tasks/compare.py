@@ -22,7 +22,6 @@ import torch
 from rich.console import Console
 
 from socialx.core.errors import Message, SocialxError, counted, in_short, printable
-from socialx.core.help import with_help
 from socialx.core.progress import Bar, Callback, note, subscribe, work
 from socialx.profiling.analysis import partition
 from socialx.profiling.measure import Training
@@ -76,7 +75,6 @@ class Comparison:
     interrupted: bool = False
 
 
-@with_help
 def compare(
     data: str | Path | Mapping[str, Any] | None = None,
     *,

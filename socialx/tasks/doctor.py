@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from socialx.core.batch import TrainingBatch
 from socialx.core.environment import MIB, cpu_field, free_bytes, usable_cores
 from socialx.core.errors import Argument, Command, Message, Remedy, SettingsError, SocialxError, counted
-from socialx.core.help import with_help
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import gpu_problem, resolve_device, resolve_precision
 from socialx.core.progress import Callback, subscribe, work
@@ -137,7 +136,6 @@ class Setup:
 Answer = tuple[State, str] | tuple[State, str, Remedy]  # state, facts and remedy
 
 
-@with_help
 def doctor(
     data: str | Path | Mapping[str, Any] | None = None,
     *,

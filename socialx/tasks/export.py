@@ -116,7 +116,6 @@ def export(
         return Export(output, kind, output.stat().st_size, about)
 
 
-@with_help
 def load_model(
     run: str | Path | Run,
     data: str | Path | Mapping[str, Any] | None = None,

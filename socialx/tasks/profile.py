@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from socialx.core.environment import environment, free_bytes
-from socialx.core.help import with_help
 from socialx.core.outputs import TRACE, check_outputs
 from socialx.core.progress import Callback, note
 from socialx.dataset.loaders import DeviceLoader, Loader, WindowOrder, WorkerLoader, series_bytes
@@ -29,7 +28,6 @@ from socialx.training.process_group import init_process_group
 GATHERED = 20  # batches of an on-device series, timed where the loader is late
 
 
-@with_help
 def profile(
     data: str | Path | Mapping[str, Any] | None = None,
     *,

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
 import torch
 
@@ -41,11 +41,6 @@ from socialx.training.loggers import log_epochs_to
 from socialx.training.loop import fit, resume_training
 from socialx.training.process_group import SINGLE, ProcessGroup, init_process_group
 from socialx.training.run_folder import EpochRow, TrainedRun, find_restarted_run, lock_folder, open_run, open_to_resume
-
-if TYPE_CHECKING:
-    from socialx.forecast.forecast import Forecast
-    from socialx.model.export_model import ExportModel
-    from socialx.scoring.results import Evaluation
 
 COMPILED_FROM = 40_000  # steps: compiling takes up to 40 s, and saves about 1 ms of each on CUDA, both estimated
 SMALL_ON_CPU = 128  # width x blocks of the largest model with a reasonable training time on a CPU
@@ -94,23 +89,20 @@ class Run(ResultRepr):
         return self._frame()
 
     @cached_property
-    def model(self) -> ExportModel:
+    def model(self) -> socialx.ExportModel:
         """The trained torch module, of ``load_model``."""
         return socialx.load_model(self)
 
-    def predict(self, data: Any = None, **arguments: Any) -> Forecast:
+    def predict(self, data: Any = None, **arguments: Any) -> socialx.Forecast:
         """Return ``socialx.predict`` of this run."""
         return socialx.predict(self, data, **arguments)
 
-    def evaluate(self, data: Any = None, **arguments: Any) -> Evaluation:
+    def evaluate(self, data: Any = None, **arguments: Any) -> socialx.Evaluation:
         """Return ``socialx.evaluate`` of this run."""
         return socialx.evaluate(self, data, **arguments)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the learning curves, training and validation MAE by epoch, and return the figure.
-
-        path: also write a .png, .svg or .pdf.
-        """
+        """Draw training and validation MAE by epoch, also into a .png, .svg or .pdf, and return the figure."""
         rows, numbers = self.table(), [row.epoch for row in self.epochs]
         lines = {name: (numbers, [row[f"{name}_mae"] for row in rows]) for name in ("train", "validation")}
         return plot_lines(path, ("Learning curves", str(self.path)), lines, xlabel="epoch", ylabel=f"MAE, {self.unit}")

@@ -110,14 +110,9 @@ def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
 
 
 def test_a_word_of_the_field_is_a_setting_and_no_name_of_another() -> None:
-    taken = {name for task in ("train", "convert", "config") for name in parameters_of(task)}
-    assert set(WORDS) <= {"", "config", "devices", *KEYS, *taken}
+    assert set(WORDS) <= {"", "config", "devices", *KEYS, *inspect.signature(api.train).parameters}
     names = [name for key in KEYS for name in (key, key.split(".")[1])]
     assert not set(names) & {word for words in WORDS.values() for word in words.split()}
-
-
-def parameters_of(task: str) -> list[str]:
-    return [*inspect.signature(getattr(api, task)).parameters]
 
 
 # Flags of torch's, Lightning's, BasicTS' and litgpt's examples -> the flag of train, empty where none is meant.
@@ -136,46 +131,31 @@ HABITS = {
 
 @pytest.mark.parametrize("flag", HABITS)
 def test_a_flag_of_another_tool_is_refused_with_the_one_here_or_without_advice(flag: str) -> None:
+    assert sum(map(bool, HABITS.values())) >= 28
     advice = f": did you mean {HABITS[flag]}?" if HABITS[flag] else "."
     assert f"no such option {flag}{advice}\n" in socialx("train", flag, "1").stderr
 
 
-def test_most_habits_have_a_flag() -> None:
-    assert len(HABITS) == 32
-    assert sum(map(bool, HABITS.values())) >= 28
-
-
 # Flags that Python spells otherwise; those of the command line alone have no advice.
-RESPELT = {"config": {"settings", "files"}, "set": {"", "sets"}, "devices": {"trainer.device"}}
-RESPELT |= {"data_csv": {"data"}, "output_h5": {"output"}}
+RESPELT = {"config": "settings", "set": "sets", "devices": "trainer.device", "output_h5": "output"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_flag_typed_as_keyword_is_an_argument_or_the_argument_is_named(command: str, run: Path) -> None:
-    parameters = inspect.signature(function := getattr(api, command)).parameters.values()
-    given = {each.name: "a" for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
-    given |= {
-        name: value
-        for name, value in {"run": run, "runs": run, "output": "a.onnx"}.items()
-        if name in parameters_of(command)
-    }
-    for word in words_of(command) - {*parameters_of(command), *BY_NAME, *Settings.model_fields}:
-        with pytest.raises((SettingsError, TypeError)) as caught:
-            function(**{**given, word: "x"})
-        if isinstance(caught.value, SettingsError):
-            assert caught.value.code == "call.unknown-argument", word
-            advice = re.fullmatch(r"did you mean (.+)\?|(?:choose from .*)?", caught.value.messages[0].remedy)
-            assert advice, word
-            assert (advice[1] or "") in RESPELT.get(word, {""}), word
-        else:
-            assert f"'{word}'" in str(caught.value)
-
-
-def words_of(command: str) -> set[str]:
-    """The flags of a command, spelt as keywords."""
+    parameters = inspect.signature(function := getattr(api, command)).parameters
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind < each.VAR_KEYWORD]
+    given = dict.fromkeys(needed, "a.onnx") | {name: run for name in ("run", "runs") if name in parameters}
     (info,) = (each for each in registered() if each.name == command)
     options = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None).params
-    return {flag[2:].replace("-", "_") for each in options for flag in each.opts if flag.startswith("--")}
+    words = {flag[2:].replace("-", "_") for each in options for flag in each.opts if flag.startswith("--")}
+    for word in words - {*parameters, *BY_NAME, *Settings.model_fields}:
+        with pytest.raises((SettingsError, TypeError), match=rf"\b{word}\b") as caught:
+            function(**{**given, word: "x"})
+        if isinstance(caught.value, SettingsError):
+            assert caught.value.code == "call.unknown-argument"
+            advice = re.fullmatch(r"did you mean (.+)\?|(?:choose from .*)?", caught.value.messages[0].remedy)
+            assert advice
+            assert advice[1] in (RESPELT.get(word), None), word
 
 
 def test_an_error_has_no_box() -> None:

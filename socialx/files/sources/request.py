@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_type_hints
 from zoneinfo import available_timezones
 
 from socialx.core.errors import Argument, SettingsError
-from socialx.core.help import TAKEN, Function, Help
+from socialx.core.help import Function, Help
 from socialx.core.notebook import files_in
 from socialx.files.store.head import FileHead, read_head
 from socialx.files.store.quantities import QUANTITIES, SPEED
@@ -257,7 +257,7 @@ class ConvertOptions:
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in options_by_name:
-                near = near_argument(name, (*options_by_name, *TAKEN.get()), ())
+                near = near_argument(name, (*options_by_name, "output"), ())
                 hint = f"did you mean {near}?" if near else f"choose from {', '.join(options_by_name)}"
                 raise SettingsError("call.unknown-argument", "", f"{task} has no argument {Argument(name)}", hint)
             field, option = options_by_name[name]
