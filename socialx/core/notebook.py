@@ -39,7 +39,8 @@ def near_name(name: str, names: Mapping[str, str], words: Mapping[str, str]) -> 
 
 def unknown_name(problem: str, name: str, offered: Iterable[str], owner: str = "") -> str:
     """Return the text of an AttributeError or KeyError with the offered names, or the near one; owner: the class."""
-    names, words = {each: each for each in offered if not each.startswith("_")}, {}
+    names = {each: each for each in offered if not each.startswith("_")}
+    words: dict[str, str] = {}
     for instead, others in reversed(INSTEAD.get(owner, {}).items()):
         if re.split(r"\W", instead)[0] in ("", "socialx", *names):
             words |= dict.fromkeys(others.split(), instead)

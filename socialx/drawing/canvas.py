@@ -89,7 +89,7 @@ def plot_lines(path: str | Path | None, heading: tuple[str, str], lines: Mapping
         headline(figure, *heading)
         shown = figure.subplots()
         draw_lines(shown, [(*line, {"label": name}) for name, line in lines.items()], **axes)
-        shown.xaxis.get_major_locator().set_params(integer=True)
+        shown.locator_params(axis="x", integer=True)
         plain(shown, "y")
         shown.legend(frameon=False, fontsize=SMALL)
     return figure
