@@ -273,7 +273,7 @@ def api_page() -> str:
         "",
         "`...` stands for keywords: most flags of the linked command with `_` for `-`, [settings](settings.md) as",
         '`max_epochs=1` or `trainer={"max_epochs": 1}`, `settings` from `load_settings`, and `progress`, a callback',
-        "for events.",
+        "for events. `to_markdown()` and `to_latex()` give a result's table, `run.plot()` learning curves.",
         "",
         "## Functions",
         "",

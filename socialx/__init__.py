@@ -6,8 +6,8 @@
     socialx.evaluate([run], baselines=True)["runs/a"].at(minutes=15).mae
     socialx.predict(run).to_csv("next_hour.csv")
 
-Every command of the command line is a function here, and ``config`` is ``load_settings``; ``compare`` is an option of
-profile there.  Names are imported when they are first used, so that ``import socialx`` stays quick.
+Every command of the command line is a function here; ``config`` is another name of ``load_settings``, and ``compare``
+is an option of profile there.  Names are imported when they are first used, so that ``import socialx`` stays quick.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "config":  # as the command
+        name = "load_settings"
     if name not in MODULES:
-        raise AttributeError(f"module 'socialx' has no attribute {name!r}")
+        from socialx.core.notebook import unknown_name
+
+        raise AttributeError(unknown_name(f"module 'socialx' has no attribute {name!r}", name, __all__, "socialx"))
     return getattr(import_module(MODULES[name]), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import socialx
+from socialx.cli.app import COMMANDS
 from socialx.core.errors import SettingsError, SocialxError
 from tests.commands import refuses
 
@@ -243,3 +245,86 @@ def test_a_size_is_an_argument_wherever_it_is_a_flag(data: Path) -> None:
     found = socialx.profile(data, preset="mlp-small", width=8, mlp_width=8, profile=profile)
     assert found.settings["model"]["encoder"] == "mlp"
     assert socialx.doctor(data, preset="huge").failures
+
+
+def test_a_run_has_the_names_that_people_type(run: Path, tmp_path: Path) -> None:
+    trained = socialx.load_run(run)
+    assert trained.history["validation_mae"].tolist() == [row.validation_mae for row in trained.epochs]
+    assert trained.model is trained.model
+    for own, other in zip(trained.model.parameters(), socialx.load_model(run).parameters(), strict=True):
+        assert torch.equal(own, other)
+    at = "2012-05-04 08:00"
+    np.testing.assert_array_equal(trained.predict(at=at).values, socialx.predict(run, at=at).values)
+    assert dict(trained.evaluate(split="validation")) == dict(socialx.evaluate(run, split="validation"))
+    training, validation = trained.plot(tmp_path / "curves.png").axes[0].lines
+    assert training.get_ydata().tolist() == [row.train_mae for row in trained.epochs]
+    assert validation.get_xdata().tolist() == [row.epoch for row in trained.epochs]
+    assert (tmp_path / "curves.png").read_bytes() == trained.plot()._repr_png_()
+
+
+def test_scores_have_the_names_that_people_type(run: Path) -> None:
+    scores = socialx.evaluate(run, baselines=True)
+    maes = {name: scores[name].overall().mae for name in scores}
+    assert maes[scores.best] == min(maes.values())
+    lines = {line.get_label(): line for line in scores.plot().axes[0].lines}
+    assert list(lines) == list(scores.distinct_models)
+    assert lines[str(run)].get_ydata()[2] == scores[run].at(minutes=15).mae
+    head, _, *rows = (line.strip("| ").split(" | ") for line in scores.to_markdown().splitlines())
+    assert head == ["model", "15 min", "30 min", "60 min", "all"]
+    assert [row[-1] for row in rows] == [f"{maes[name]:.3f}" for name in lines]
+    assert f"{maes['naive']:.3f} \\\\\n" in scores.to_latex()
+    with pytest.raises(KeyError, match=f"nowhere is not scored: choose from naive, .*{run}"):
+        scores["nowhere"]
+
+
+def test_a_forecast_has_the_names_that_people_type(run: Path) -> None:
+    forecast = socialx.predict(run)
+    first, second, *_ = forecast
+    assert list(forecast) == list(forecast.sensors)
+    assert second in forecast
+    assert forecast.shape == forecast.values.shape
+    np.testing.assert_array_equal(forecast[int(second)].values, forecast.values[:, :, 1:2])
+    assert forecast[[second, first]].sensors == (second, first)
+    with refuses("forecast.no-sensor", SettingsError):
+        forecast["S1"]
+    figure = forecast.plot(sensors=second)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [f"Sensor {second}"]
+    figure.axes[0].set_title("mine")
+    assert figure._repr_png_() != forecast.plot(sensors=second)._repr_png_()  # as it is when it is shown
+
+
+def test_a_name_that_is_not_offered_is_refused_with_the_one_that_is(data: Path, run: Path) -> None:
+    scores, forecast = socialx.evaluate(run), socialx.predict(run)
+    for owner, names in (
+        (socialx, {"load": "open_store", "DataLoader": "open_", "datasets": "download", "evalute": "evaluate"}),
+        (socialx.load_run(run), {"metrics": "history", "config": "settings", "epoch": "epochs"}),
+        (scores, {"to_pandas": "to_frame", "to_latx": "to_latex"}),
+        (scores[run], {"mae": r"overall\(\).mae"}),
+        (forecast, {"mae": r"socialx.evaluate\(RUN\)", "to_pandas": "to_frame"}),
+        (socialx.open_store(data), {"shape": "values.shape"}),
+    ):
+        for name, instead in names.items():
+            with pytest.raises(AttributeError, match=f"no attribute '{name}': use {instead}"):
+                getattr(owner, name)
+        with pytest.raises(AttributeError, match=r"no attribute 'qqq': choose from \w+, "):
+            _ = owner.qqq
+    assert not hasattr(forecast, "_ipython_display_")
+    assert copy.deepcopy(forecast).shape == forecast.shape
+
+
+def test_each_command_is_a_function_and_config_too() -> None:
+    assert all(callable(getattr(socialx, command)) for command in COMMANDS)
+    assert socialx.config(preset="mlp-small", env={}).model.encoder == "mlp"
+
+
+def test_all_wrong_arguments_are_named_together(data: Path) -> None:
+    with refuses("settings.invalid", SettingsError) as caught:
+        socialx.config(device="gpu", env={})
+    assert caught.value.messages[0].remedy == "write cuda"
+    with refuses("settings.no-dict") as caught:
+        socialx.train(data, pooling="none", lr=1, callbacks=[print], shuffle=True)
+    assert [message.remedy for message in caught.value.messages] == [
+        "write pooling={'kind': 'none'}",
+        *(f"did you mean {name}?" for name in ("trainer.learning_rate", "progress")),
+        "",
+    ]

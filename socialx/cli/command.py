@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import json
@@ -23,7 +22,7 @@ from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short, spelling
-from socialx.settings.schema import NEAR, flag_keys, flag_name, near_setting
+from socialx.settings.schema import KEYS, flag_keys, flag_name, near_argument
 
 Devices = Annotated[
     int,
@@ -72,10 +71,14 @@ class _Command(typer.core.TyperCommand):
 
     def _near(self, flag: str, keys: Collection[str]) -> str:
         """Return the flag that an unknown flag may mean, or an empty text; keys: settings with a flag here."""
-        if near := difflib.get_close_matches(flag, [name for option in self.params for name in option.opts], 1, NEAR):
-            return near[0]
-        key = near_setting(flag.lstrip("-").replace("-", "_")) if keys else None
-        return "" if key is None else flag_name(key) if key in keys else f"--set {key}=VALUE"
+        flags = {_as_word(name): name for option in self.params for name in option.opts}
+        trained = [key for key in KEYS if not key.startswith("profile.")]
+        near = near_argument(_as_word(flag), flags, trained if "trainer.max_epochs" in keys else keys)
+        return flags.get(near) or (flag_name(near) if near in keys else near and f"--set {near}=VALUE")
+
+
+def _as_word(flag: str) -> str:
+    return flag.strip("-").replace("-", "_")
 
 
 def command(name: str, **after: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,15 +1,51 @@
-"""Notebook input and output: names and files as lists, results as text and HTML."""
+"""Notebook input and output: names and files as lists, results as text and HTML, advice for unknown names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from socialx.core.errors import Argument, Command, SettingsError
 
 ROWS = 12  # shown from a longer table, half from each end
+NEAR = 0.8  # of difflib: a name farther away is no advice
+# Attributes of other tools: by class, what to write here, and the words for it; what is not offered is skipped.
+INSTEAD = {
+    "socialx": {
+        "open_dataset": "dataset dataloader splits adjacency windows",
+        "open_store": "load open read data dataset dataloader",
+        "download": "load_dataset get_dataset datasets",
+        "load_settings": "presets list_presets get_config",
+        "evaluate": "metrics score test validate",
+    },
+    "Run": {"history": "metrics logs losses", "settings": "config cfg hparams args", "path": "run_dir folder"},
+    "Evaluation": {"to_frame": "to_pandas df", "[RUN].overall().mae": "mae"},
+    "ModelScores": {f"overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
+    "Forecast": {"to_frame": "to_pandas df", "values": "data numpy", "socialx.evaluate(RUN)": "mae rmse metrics"},
+    "Store": {"values.shape": "shape", "values": "to_frame to_pandas data numpy", "sensors.ids": "ids columns"},
+    "RunReport": {"socialx.report(RUN, output='FILE.html')": "to_html write save html"},
+}
+
+
+def near_name(name: str, names: Mapping[str, str], words: Mapping[str, str]) -> str:
+    """Return what to write for an unknown name: by a near one of ``names``, or by ``words``, in small letters."""
+    near = difflib.get_close_matches(name, names, 1, NEAR)
+    return words.get(name.lower(), names[near[0]] if near else "")
+
+
+def unknown_name(problem: str, name: str, offered: Iterable[str], owner: str = "") -> str:
+    """Return the text of an AttributeError or KeyError with the offered names, or the near one; owner: the class."""
+    names = {each: each for each in offered if not each.startswith("_")}
+    words: dict[str, str] = {}
+    for instead, others in reversed(INSTEAD.get(owner, {}).items()):
+        if re.split(r"\W", instead)[0] in ("", "socialx", *names):
+            words |= dict.fromkeys(others.split(), instead)
+    near = near_name(name, names, words)
+    return f"{problem}: {f'use {near}' if near else 'choose from ' + ', '.join(names)}"
 
 
 def names_in(names: str | Iterable[str]) -> list[str]:
@@ -37,7 +73,21 @@ def files_in(files: Any, argument: str = "data") -> list[Path]:
     return [Path(path) for path in paths]
 
 
-class ResultRepr:
+class Named:
+    """Base whose unknown attribute is refused with the name to use."""
+
+    if not TYPE_CHECKING:  # a type checker shall still refuse unknown attributes
+
+        def __getattr__(self, name: str) -> Any:
+            owner = type(self)
+            if hasattr(owner, name) or name.startswith("_"):  # a property that failed, or a question of Python
+                return object.__getattribute__(self, name)
+            offered = dict.fromkeys([*getattr(owner, "__dataclass_fields__", ()), *dir(owner)])
+            problem = f"{owner.__name__!r} object has no attribute {name!r}"
+            raise AttributeError(unknown_name(problem, name, offered, owner.__name__))
+
+
+class ResultRepr(Named):
     """Base for results that display themselves in a notebook: a headline and a table, both from the subclass."""
 
     def headline(self) -> str:
@@ -48,14 +98,28 @@ class ResultRepr:
         """Return the figures below the headline as rows (column -> value) for a notebook; empty if there are none."""
         return []
 
+    def _frame(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def to_latex(self) -> str:
+        """Return ``table`` in LaTeX, numbers with three decimals."""
+        return self._frame().to_latex(index=False, escape=True, float_format="%.3f", na_rep="-")
+
+    def to_markdown(self) -> str:
+        """Return ``table`` in Markdown, numbers with three decimals."""
+        rows = self._frame()
+        cells = [list(rows), ["---"] * rows.shape[1], *rows.astype(object).where(rows.notna(), "-").to_numpy()]
+        texts = [[f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in cells]
+        return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |" for row in texts)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline()}>"
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        import pandas as pd
-
-        rows = pd.DataFrame(self.table())
+        rows = self._frame()
         table = rows.to_html(index=False, max_rows=ROWS, na_rep="-", border=0, float_format="{:.3f}".format)
         return f"<p>{escape(self.headline())}</p>{table if len(rows) else ''}"

@@ -16,6 +16,7 @@ import numpy as np
 
 from socialx.core.disk import atomic_write
 from socialx.core.errors import SettingsError, SocialxError
+from socialx.core.outputs import PICTURE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,34 +43,56 @@ STYLE: dict[str, Any] = {
 }
 
 
-def check_picture(path: Path) -> None:
-    """Raise SettingsError for a file name without the suffix of a picture."""
-    if path.suffix.lower() not in FORMATS:
-        raise SettingsError(
-            "picture.suffix", path, f"a picture cannot end in {path.suffix.lower()!r}", "name it .png, .svg or .pdf"
-        )
+def check_picture(path: Path) -> str:
+    """Return the suffix of a picture.  Raises SettingsError for another one, SocialxError for a file that must stay."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise SettingsError("picture.suffix", path, f"a picture cannot end in {suffix!r}", "name it .png, .svg or .pdf")
+    PICTURE.check_older(path)
+    return suffix
 
 
 @contextmanager
-def picture(path: Path, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
-    """Yield an empty figure, sized in inches, in the common style; after the block, write the figure to ``path``."""
-    check_picture(path)
-    kind = path.suffix.lower()
+def picture(path: str | Path | None, size: tuple[float, float] = SIZE) -> Iterator[Figure]:
+    """Yield an empty figure, sized in inches, in the common style; after the block, write the figure to ``path``.
+
+    None writes no file.  Notebooks show the figure.
+    """
+    kind = ".png" if path is None else check_picture(Path(path))
     try:
         from matplotlib import style
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError as error:
         raise SocialxError(
-            "picture.package", path, f"drawing needs the package {error.name}", "pip install matplotlib"
+            "picture.package", path or "", f"drawing needs the package {error.name}", "pip install matplotlib"
         ) from None
-    drawn = io.BytesIO()
+
+    def drawn(kind: str = ".png") -> bytes:
+        file = io.BytesIO()
+        figure.savefig(file, format=kind[1:], dpi=DPI, metadata=UNDATED.get(kind, {}))
+        return file.getvalue()
+
     with style.context(["default", STYLE]):  # undone at the end
         figure = Figure(figsize=size, dpi=DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         yield figure
-        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata=UNDATED.get(kind, {}))
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(drawn.getvalue())
+        content = drawn(kind)
+    figure._repr_png_ = drawn  # type: ignore[attr-defined]  # read by notebooks
+    if path is not None:
+        with atomic_write(Path(path)) as temporary:
+            temporary.write_bytes(content)
+
+
+def plot_lines(path: str | Path | None, heading: tuple[str, str], lines: Mapping[str, Any], **axes: Any) -> Figure:
+    """Draw lines by name, each with places and values, into a picture, if a path is given, and return the figure."""
+    with picture(path, (7.5, 5.0)) as figure:
+        headline(figure, *heading)
+        shown = figure.subplots()
+        draw_lines(shown, [(*line, {"label": name}) for name, line in lines.items()], **axes)
+        shown.locator_params(axis="x", integer=True)
+        plain(shown, "y")
+        shown.legend(frameon=False, fontsize=SMALL)
+    return figure
 
 
 def time_ticks(

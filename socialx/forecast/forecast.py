@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ import numpy as np
 from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, SettingsError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
-from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
 from socialx.forecast.files import FORECAST, write_forecast
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
 
@@ -114,6 +114,18 @@ class Forecast(ResultRepr):
             reported=self.reported[:, columns],
             observed=observed,
         )
+
+    def __getitem__(self, sensor: str | int | Sequence[str]) -> Forecast:
+        """Return ``select(sensor)``; an id may be a number."""
+        return self.select(str(sensor) if isinstance(sensor, int) else sensor)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sensors)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of ``values``, (W, P, N, G)."""
+        return self.values.shape
 
     def first_steps(self, seconds: int | None) -> Forecast:
         """Return the forecast up to a lead time in seconds; None for all lead times."""
@@ -250,12 +262,11 @@ class Forecast(ResultRepr):
         with atomic_write(Path(path)) as temporary:
             write_forecast(temporary, self)
 
-    def plot(self, path: str | Path, sensors: str | Sequence[str] | None = None) -> None:
-        """Draw lookback, forecast and later observations of some sensors into a .png, .svg or .pdf.
+    def plot(self, path: str | Path | None = None, sensors: str | Sequence[str] | None = None) -> Figure:
+        """Draw lookback, forecast and later observations of some sensors, and return the figure.
 
-        sensors: None takes the six with the largest expected change.
+        path: also write a .png, .svg or .pdf. sensors: None takes the six with the largest expected change.
         """
         from socialx.forecast.picture import MOST, plot_forecast
 
-        PICTURE.check_older(Path(path))
-        plot_forecast(self, sensors or self.largest_changes(MOST), Path(path))
+        return plot_forecast(self, sensors or self.largest_changes(MOST), path)

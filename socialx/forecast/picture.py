@@ -31,6 +31,7 @@ from socialx.drawing.terminal import lead_text, lead_times, number, print_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST = 6  # panels: more are too small to be read
 COLUMNS = 3
@@ -67,8 +68,8 @@ def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | Non
     out.print(table)
 
 
-def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: Path) -> None:
-    """Draw a panel per sensor into a .png, .svg or .pdf, atomically and equal to the byte in every call."""
+def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: str | Path | None) -> Figure:
+    """Draw a panel per sensor into a .png, .svg or .pdf, equal to the byte in every call; without a path, return it."""
     shown = forecast.select(sensors)
     columns = min(COLUMNS, len(shown.sensors))
     rows = -(-len(shown.sensors) // columns)
@@ -89,6 +90,7 @@ def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: Path) -> No
             axes.set_ylim(limits)
         handles, names = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2 * columns, frameon=False, fontsize=SMALL)
+    return figure
 
 
 def _heading(forecast: Any, shown: int) -> str:

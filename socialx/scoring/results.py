@@ -6,6 +6,7 @@ MAE limits are texts: ``15min=2.7,60min=3.5`` or ``all=3``.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
@@ -17,8 +18,9 @@ import numpy as np
 
 from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, Message, SettingsError
-from socialx.core.notebook import ResultRepr
+from socialx.core.notebook import Named, ResultRepr, unknown_name
 from socialx.core.outputs import SCORES
+from socialx.drawing.canvas import plot_lines
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
@@ -30,6 +32,7 @@ from socialx.scoring.references import LAST_VALID, REFERENCES, ZEROS_COPIED
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 FROZEN = "days of the training"  # of a run that knows no later ones
 SCORES_SCHEMA, EXPLANATION_SCHEMA = "socialx.scores/1", "socialx.explanation/1"
@@ -39,7 +42,7 @@ Limit = tuple[int | None, float]  # minutes ahead, None for all steps, and the l
 
 
 @dataclass(frozen=True)
-class ModelScores:
+class ModelScores(Named):
     """One model's scores: target -> scores at each horizon step and over all steps."""
 
     targets: Mapping[str, HorizonScores]
@@ -122,6 +125,12 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         return {name: model for name, model in self.models.items() if not (twins and name == ZEROS_COPIED)}
 
     @property
+    def best(self) -> str:
+        """The name of the run or baseline with the lowest MAE of the first target over all steps."""
+        maes = {name: model.overall().mae for name, model in self.distinct_models.items()}
+        return min(maes, key=lambda name: math.inf if math.isnan(maes[name]) else maes[name])
+
+    @property
     def over_runs(self) -> dict[str, ModelScores]:
         """The mean and the standard deviation (n - 1) of the runs' scores, if their mean was scored."""
         runs = [self.models[run] for run in self.protocol.trained]
@@ -171,8 +180,17 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
         frame = pd.DataFrame([row | {"unit": units[row["target"]]} for row in rows]).rename(columns={"key": "horizon"})
         return frame.drop(columns=["by"] if len(units) > 1 else ["by", "target"])
 
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the first target's MAE by lead time, also into a .png, .svg or .pdf, and return the figure."""
+        by_step = {name: list(model.by_minutes().items())[:-1] for name, model in self.distinct_models.items()}
+        lines = {name: ([at for at, _ in rows], [row.mae for _, row in rows]) for name, rows in by_step.items()}
+        heading = (f"MAE on {self.protocol.dataset}", f"{self.split} windows, {next(iter(self.protocol.targets))}")
+        return plot_lines(path, heading, lines, xlabel="minutes ahead", ylabel=f"MAE, {self.protocol.unit}")
+
     def __getitem__(self, name: object) -> ModelScores:
-        return self.models[str(name)]
+        if (key := str(name)) not in self.models:
+            raise KeyError(unknown_name(f"{key} is not scored", key, self.models))
+        return self.models[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.models)

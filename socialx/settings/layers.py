@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
@@ -36,7 +36,7 @@ from socialx.settings.schema import (
     WEIGHTS,
     Settings,
     flag_name,
-    near_setting,
+    near_argument,
 )
 
 PREFIX = "SOCIALX_"
@@ -44,8 +44,8 @@ BEARER = "SOCIALX_TOKEN"  # read by serve; outside the settings
 HERE = (Path("socialx.yaml"), Path("socialx.yml"))
 LIST = "list all with socialx config"
 DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last marks an argument in a Python call
-# What to write in place of a value that is gone.
-GONE = {"model.backend=triton": "write auto there, which computes the same"}
+# What to write in place of a value that is gone, or that other tools take.
+GONE = {"model.backend=triton": "write auto there, which computes the same", "trainer.device=gpu": "write cuda"}
 _TRAINED = (
     "pooling.neighbours",
     "pooling.adaptive_adjacency_rank",
@@ -187,6 +187,8 @@ class ConfigLayers:
         layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
         layers = replace(layers, preset=preset or layers.preset)
         values: dict[str, Any] = {}
+        wrong: list[Message] = []
+        offered = () if isinstance(settings, ConfigLayers) else ("settings", "progress")
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
             if value is None:
@@ -194,13 +196,17 @@ class ConfigLayers:
             if key in KEYS:
                 values[key] = value
             elif key not in Settings.model_fields:
-                raise SettingsError("call.unknown-argument", "", f"{name} is an unknown argument", _suggest(name))
+                unknown = f"{name} is an unknown argument"
+                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered)))
             elif not isinstance(value, Mapping):
-                raise SettingsError(
-                    "settings.no-dict", "", f"{name} must be a dict of settings, not {value!r}", f"write {name}={{...}}"
-                )
+                named = isinstance(value, str) and f"{name}.kind" in KEYS
+                like = Argument(f"{name}.kind", value) if named else f"{name}={{...}}"
+                problem = f"{name} must be a dict of settings, not {value!r}"
+                wrong.append(Message("settings.no-dict", "", problem, f"write {like}"))
             else:
                 values |= {f"{key}.{field_name}": inner for field_name, inner in value.items()}
+        if wrong:
+            raise SettingsError.together(wrong)
         if "data.path" in values:
             files_in(values["data.path"])
         if isinstance(settings, Settings):
@@ -356,15 +362,16 @@ def load_settings(
     files: str | Path | Sequence[str | Path] = (),
     env: Mapping[str, str] | None = None,
     sets: str | Sequence[str] = (),
+    preset: str | None = None,
     **sections: Any,
 ) -> Settings:
     """Load settings from files, environment (default os.environ), ``section.key=value`` texts and sections.
 
-    sets: texts. sections: as ``model={"width": 64}``. Later layers win. Raises SettingsError, a line per wrong value.
+    sets: texts. preset, sections: as in ``train``. Later layers win. Raises SettingsError, a line per wrong value.
     """
     sets = [sets] if isinstance(sets, str) else sets
     layers = ConfigLayers.read(files_in(files, "files"), os.environ if env is None else env, sets)
-    return ConfigLayers.from_call(layers, sections).load().settings
+    return ConfigLayers.from_call(layers, sections, preset).load().settings
 
 
 def _with_origin(values: Mapping[str, Any], origin: str) -> dict[str, Value]:
@@ -408,9 +415,9 @@ def _unknown(key: str, origin: str) -> Message:
     return Message("settings.unknown", where, "the setting is unknown", _suggest(key) or LIST)
 
 
-def _suggest(key: str) -> str:
-    """Return ``did you mean ...?`` for an unknown key, or an empty text."""
-    near = near_setting(key)
+def _suggest(key: str, arguments: Collection[str] = ()) -> str:
+    """Return ``did you mean ...?`` for an unknown key, or an empty text; arguments: others that are offered."""
+    near = near_argument(key, arguments)
     return f"did you mean {near}?" if near else ""
 
 

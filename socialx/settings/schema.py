@@ -8,7 +8,6 @@ whole tree. The defaults equal ``--preset xlstm-small``. Runs without torch, so 
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from socialx.core.notebook import names_in
+from socialx.core.notebook import names_in, near_name
 from socialx.settings.kinds import CUSTOM, ENCODERS, MODELS, POOLINGS, Kind
 
 
@@ -392,30 +391,43 @@ def flag_name(key: str) -> str:
     return "--" + flag.replace("_", "-").replace(".", "-")
 
 
-# Words of the field for settings, as other tools name them.
+# Words of other tools for settings and for arguments of tasks: of what a command or a task offers, the last one counts.
 WORDS = {
-    "trainer.learning_rate": "lr",
-    "trainer.max_epochs": "epochs num_epochs n_epochs",
-    "trainer.weight_decay": "wd",
-    "trainer.gradient_clip_val": "clip grad_clip",
-    "trainer.patience": "early_stopping",
-    "trainer.device": "gpu cuda cpu",
-    "trainer.precision": "amp fp16 bf16",
-    "trainer.run_dir": "output_dir save_dir log_dir",
-    "loader.batch_size": "batch bs",
-    "loader.num_workers": "workers",
-    "model.width": "hidden_size hidden_dim embedding_dim",
-    "model.blocks": "num_layers num_blocks",
-    "pooling.neighbours": "neighbors num_neighbors",
-    "data.lookback": "seq_len sequence_length history input_len",
-    "data.horizon": "pred_len prediction_length",
-    "data.path": "dataset",
+    "trainer.learning_rate": "lr max_lr base_lr",
+    "trainer.lr_warmup_steps": "warmup warmup_epochs num_warmup_steps warmup_iters",
+    "trainer.max_epochs": "epochs num_epochs n_epochs train_epochs epoch",
+    "trainer.weight_decay": "wd l2",
+    "trainer.gradient_clip_val": "clip grad_clip clip_grad clip_norm grad_clip_norm max_norm max_grad_norm",
+    "trainer.accumulate_grad_batches": "gradient_accumulation_steps grad_accum accumulation_steps accum_iter",
+    "trainer.patience": "early_stopping early_stop early_stopping_patience",
+    "trainer.device": "gpu gpus cuda cpu accelerator no_cuda use_cuda use_gpu gpu_id",
+    "trainer.precision": "amp fp16 bf16 half use_amp mixed_precision dtype",
+    "trainer.loggers": "logger logger_name wandb tensorboard mlflow use_wandb wandb_project",
+    "trainer.log_every_n_steps": "log_interval print_freq log_every log_steps logging_steps",
+    "trainer.init_from": "pretrained from_pretrained finetune checkpoint load_checkpoint initial_checkpoint_dir",
+    "trainer.run_dir": "output_dir out_dir save_dir log_dir default_root_dir save_path name run_name exp_name",
+    "loader.batch_size": "batch bs global_batch_size micro_batch_size train_batch_size per_device_train_batch_size",
+    "loader.num_workers": "workers n_workers",
+    "model.kind": "arch architecture model_name model_type",
+    "model.width": "hidden_size hidden_dim hidden_units hidden embedding_dim embed_dim d_model n_embd nhid",
+    "model.blocks": "num_layers num_blocks n_layers n_layer nlayers layers depth",
+    "model.activation_checkpointing": "gradient_checkpointing",
+    "pooling.neighbours": "neighbors num_neighbors k top_k",
+    "data.lookback": "seq_len seq_length sequence_length history history_len input_len input_size context_length",
+    "data.horizon": "pred_len prediction_length output_len out_len forecast_horizon h",
+    "data.path": "dataset dataset_name data_path data_dir data_root data_file root_path",
+    "settings": "config cfg config_file",
+    "config": "settings cfg config_file",
+    "resume": "ckpt ckpt_path resume_from_checkpoint resume_from",
+    "devices": "gpus num_gpus n_gpus ngpus num_devices nproc_per_node world_size",
+    "progress": "callback callbacks progress_bar",
+    "": "heads num_heads horizons",  # near other names, but without a counterpart
 }
-NAMES = {name: key for key in KEYS for name in (key, key.split(".")[1], *WORDS.get(key, "").split())}
-NEAR = 0.75  # of difflib: a name farther away is no advice
 
 
-def near_setting(name: str) -> str | None:
-    """Return the setting that an unknown name may mean, by dotted key: a near name, or a word of the field."""
-    near = difflib.get_close_matches(name, NAMES, 1, NEAR)
-    return NAMES[near[0]] if near else None
+def near_argument(name: str, arguments: Collection[str] = (), settings: Collection[str] = tuple(KEYS)) -> str:
+    """Return the argument or setting, by dotted key, that an unknown name may mean, of those offered; else ''."""
+    names = {word: key for key in reversed([*settings]) for word in (key, key.split(".")[1])}
+    names |= dict(zip(arguments, arguments, strict=True))
+    words = {word: key for key, several in WORDS.items() if key in ("", *names.values()) for word in several.split()}
+    return near_name(name, names, words) or near_name(name.rpartition(".")[2], names, words)

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 import torch
 
+import socialx
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Message, SettingsError, counted
 from socialx.core.help import Help, Output, with_help
@@ -22,6 +24,7 @@ from socialx.core.precision import Precision
 from socialx.core.progress import Callback, Start, emit, note
 from socialx.dataset import Fit
 from socialx.dataset.loaders import Loader
+from socialx.drawing.canvas import plot_lines
 from socialx.files.sources.holidays import holiday_file
 from socialx.scoring.intervals import fit_intervals
 from socialx.scoring.protocol import OtherData, ScoringProtocol, sensor_places
@@ -79,6 +82,30 @@ class Run(ResultRepr):
     def unit(self) -> str:
         """The unit of the first target and the errors."""
         return self.protocol.unit
+
+    @property
+    def history(self) -> Any:
+        """A pandas frame with a row per epoch."""
+        return self._frame()
+
+    @cached_property
+    def model(self) -> socialx.ExportModel:
+        """The trained torch module, of ``load_model``."""
+        return socialx.load_model(self)
+
+    def predict(self, data: Any = None, **arguments: Any) -> socialx.Forecast:
+        """Return ``socialx.predict`` of this run."""
+        return socialx.predict(self, data, **arguments)
+
+    def evaluate(self, data: Any = None, **arguments: Any) -> socialx.Evaluation:
+        """Return ``socialx.evaluate`` of this run."""
+        return socialx.evaluate(self, data, **arguments)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw training and validation MAE by epoch, also into a .png, .svg or .pdf, and return the figure."""
+        rows, numbers = self.table(), [row.epoch for row in self.epochs]
+        lines = {name: (numbers, [row[f"{name}_mae"] for row in rows]) for name in ("train", "validation")}
+        return plot_lines(path, ("Learning curves", str(self.path)), lines, xlabel="epoch", ylabel=f"MAE, {self.unit}")
 
 
 def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 from typer.main import get_command_from_info
@@ -13,7 +14,8 @@ import socialx as api
 from socialx.cli import flags
 from socialx.cli.app import COMMANDS, HEADINGS
 from socialx.cli.flags import task_parameters
-from socialx.settings.schema import KEYS, WORDS, flag_name
+from socialx.core.errors import SettingsError
+from socialx.settings.schema import BY_NAME, KEYS, WORDS, Settings, flag_name
 from tests.commands import registered, socialx
 
 
@@ -107,9 +109,52 @@ def test_a_mistyped_command_is_refused_with_the_one_that_is_near() -> None:
 
 
 def test_a_word_of_the_field_is_a_setting_and_no_name_of_another() -> None:
-    assert set(WORDS) <= set(KEYS)
+    assert set(WORDS) <= {"", "config", "devices", *KEYS, *inspect.signature(api.train).parameters}
     names = [name for key in KEYS for name in (key, key.split(".")[1])]
     assert not set(names) & {word for words in WORDS.values() for word in words.split()}
+
+
+# Flags of torch's, Lightning's, BasicTS' and litgpt's examples -> the flag of train, empty where none is meant.
+HABITS = {
+    **{"--lr": "--learning-rate", "--epochs": "--max-epochs", "--wd": "--weight-decay", "--workers": "--num-workers"},
+    **{"--no-cuda": "--device", "--log-interval": "--log-every-n-steps", "--amp": "--precision", "--arch": "--model"},
+    **{"--print-freq": "--log-every-n-steps", "--pretrained": "--init-from", "--clip": "--gradient-clip-val"},
+    **{"--gpus": "--devices", "--accelerator": "--device", "--ckpt-path": "--resume", "--fast-dev-run": ""},
+    **{"--default-root-dir": "--run-dir", "--logger": "--loggers", "--early-stopping": "--patience", "--max-steps": ""},
+    **{"--cfg": "--config", "--seq-len": "--lookback", "--pred-len": "--horizon"},
+    **{"--hidden-dim": "--width", "--num-layers": "--blocks", "--dataset-name": "--data", "--null-val": ""},
+    **{"--train.epochs": "--max-epochs", "--train.micro_batch_size": "--batch-size", "--out_dir": "--run-dir"},
+    **{"--optimizer.lr": "--learning-rate", "--initial_checkpoint_dir": "--init-from", "--optimizer": ""},
+}
+
+
+@pytest.mark.parametrize("flag", HABITS)
+def test_a_flag_of_another_tool_is_refused_with_the_one_here_or_without_advice(flag: str) -> None:
+    assert sum(map(bool, HABITS.values())) >= 28
+    advice = f": did you mean {HABITS[flag]}?" if HABITS[flag] else "."
+    assert f"no such option {flag}{advice}\n" in socialx("train", flag, "1").stderr
+
+
+# Flags that Python spells otherwise; those of the command line alone have no advice.
+RESPELT = {"config": "settings", "set": "sets", "devices": "trainer.device", "output_h5": "output"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_flag_typed_as_keyword_is_an_argument_or_the_argument_is_named(command: str, run: Path) -> None:
+    parameters = inspect.signature(function := getattr(api, command)).parameters
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind < each.VAR_KEYWORD]
+    given = dict.fromkeys(needed, "a.onnx") | {name: run for name in ("run", "runs") if name in parameters}
+    (info,) = (each for each in registered() if each.name == command)
+    options = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None).params
+    words = {flag[2:].replace("-", "_") for each in options for flag in each.opts if flag.startswith("--")}
+    for word in words - {*parameters, *BY_NAME, *Settings.model_fields}:
+        with pytest.raises((SettingsError, TypeError), match=rf"\b{word}\b") as caught:
+            function(**{**given, word: "x"})
+        if isinstance(caught.value, SettingsError):
+            assert caught.value.code == "call.unknown-argument"
+            advice = re.fullmatch(r"did you mean (.+)\?|(?:choose from .*)?", caught.value.messages[0].remedy)
+            assert advice
+            assert advice[1] in (RESPELT.get(word), None), word
 
 
 def test_an_error_has_no_box() -> None:

@@ -24,6 +24,7 @@ from socialx.core.help import Function, Help
 from socialx.core.notebook import files_in
 from socialx.files.store.head import FileHead, read_head
 from socialx.files.store.quantities import QUANTITIES, SPEED
+from socialx.settings.schema import near_argument
 
 FRAME = "the frame"  # in messages
 UNITS_S = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600}
@@ -256,8 +257,8 @@ class ConvertOptions:
         values: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in options_by_name:
-                near = difflib.get_close_matches(name, options_by_name, 1)
-                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(options_by_name)}"
+                near = near_argument(name, (*options_by_name, "output"), ())
+                hint = f"did you mean {near}?" if near else f"choose from {', '.join(options_by_name)}"
                 raise SettingsError("call.unknown-argument", "", f"{task} has no argument {Argument(name)}", hint)
             field, option = options_by_name[name]
             if value is not None:
