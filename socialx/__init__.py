@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.core.errors import FallbackWarning as FallbackWarning
     from socialx.core.errors import SettingsError as SettingsError
     from socialx.core.errors import SocialxError as SocialxError
+    from socialx.dataset import open_dataset as open_dataset
     from socialx.files.sources.append import AppendResult as AppendResult
     from socialx.files.store.store import open_store as open_store
     from socialx.forecast.forecast import Forecast as Forecast
@@ -59,6 +60,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
 # The module of each public name.
 _NAMES = {
     "core.errors": "FallbackWarning CheckFailedError SettingsError SocialxError",
+    "dataset": "open_dataset",
     "files.sources.append": "AppendResult",
     "files.store.store": "open_store",
     "forecast.forecast": "Forecast",

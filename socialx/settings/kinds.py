@@ -136,7 +136,8 @@ class CustomModel(Model):
         taken = _constructor(built)[1:]  # after the data spec
         if foreign := [name for name in _required(taken) if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
-            raise SettingsError("model.asks", "", problem, f"give the argument a default, or use {', '.join(settings)} ({PAGE})")
+            remedy = f"give the argument a default, or use {', '.join(settings)} ({PAGE})"
+            raise SettingsError("model.asks", "", problem, remedy)
         return [item.name for item in taken if item.name in settings]
 
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.core.environment import keep_freed_memory
-from socialx.core.errors import Argument, Command, SettingsError, SocialxError, in_short
+from socialx.core.errors import SocialxError, in_short
 from socialx.core.precision import Precision, is_out_of_memory, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
 from socialx.data.scaler import DataSpec
-from socialx.dataset import FRESH, Dataset, Fit, open_dataset
+from socialx.dataset import FRESH, Dataset, Fit, read_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.plain import PlainModule
@@ -51,12 +51,8 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
     precision = _prepare_device(settings)
     days = choose_climatology_days(settings)
     if data is None:
-        section = settings.data
-        if section.path is None:
-            remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("data.none", "", "a data file is needed", remedy)
-        section = section if split else section.model_copy(update={"days": None})
-        data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
+        section = settings.data if split else settings.data.model_copy(update={"days": None})
+        data = read_dataset(section, settings.loader if split else None, precision.device, days, fit)
         if section.holidays:
             holidays = load_holidays(fit.holidays or section.holidays)
             data = replace(data, calendar=replace(data.calendar, holidays=holidays))

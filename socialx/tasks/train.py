@@ -87,6 +87,7 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
     for run in several:
         if not isinstance(run, str | PathLike | Run):
             way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
+            way = "pass an array to evaluate as forecasts=ARRAY" if hasattr(run, "__array__") else way
             raise SettingsError("call.no-run", "", f"a run must be a folder or a Run, not {type(run).__name__}", way)
     return [str(run) for run in several]
 
