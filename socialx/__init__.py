@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.core.errors import FallbackWarning as FallbackWarning
     from socialx.core.errors import SettingsError as SettingsError
     from socialx.core.errors import SocialxError as SocialxError
-    from socialx.dataset import open_dataset as open_dataset
     from socialx.files.sources.append import AppendResult as AppendResult
     from socialx.files.store.store import open_store as open_store
     from socialx.forecast.forecast import Forecast as Forecast
@@ -56,11 +55,11 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.tasks.train import Run as Run
     from socialx.tasks.train import load_run as load_run
     from socialx.tasks.train import train as train
+    from socialx.tasks.training_data import open_dataset as open_dataset
 
 # The module of each public name.
 _NAMES = {
     "core.errors": "FallbackWarning CheckFailedError SettingsError SocialxError",
-    "dataset": "open_dataset",
     "files.sources.append": "AppendResult",
     "files.store.store": "open_store",
     "forecast.forecast": "Forecast",
@@ -81,6 +80,7 @@ _NAMES = {
     "tasks.profile": "profile",
     "tasks.report.report": "report",
     "tasks.train": "Run load_run train",
+    "tasks.training_data": "open_dataset",
     "profiling.profile": "Profile",
 }
 MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}

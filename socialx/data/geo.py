@@ -121,18 +121,6 @@ def self_neighbours(sensors: int) -> Neighbours:
     return Neighbours(index, np.ones((sensors, 1), dtype=bool), np.zeros((sensors, 1)), np.zeros((sensors, 1, 2)))
 
 
-def gaussian_adjacency(near: Neighbours, least: float = 0.1) -> np.ndarray:
-    """Return weights exp(-(km / s)^2) of all neighbours, float32 [N,N] from sensor to neighbour, and 1 for itself.
-
-    s is the standard deviation of the distances, 1 km if all are equal; a weight below ``least`` is 0, as in DCRNN.
-    """
-    km = near.distance[near.exists]
-    weights = np.exp(-np.square(km / ((np.std(km) if len(km) else 0.0) or 1.0)))
-    matrix = np.eye(len(near.index), dtype=np.float32)
-    matrix[near.exists.nonzero()[0], near.index[near.exists]] = np.where(weights < least, 0, weights)
-    return matrix
-
-
 def _pad_blocks(blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]], xy: np.ndarray) -> Neighbours:
     """Join blocks (sensors, neighbours, km; infinite: no neighbour) into one ``Neighbours``; xy [N,2] in km."""
     sensors, most = len(xy), max(1, *(block[1].shape[1] for block in blocks))

@@ -9,39 +9,26 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from socialx.core.environment import free_bytes
 from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
-from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note
 from socialx.data.calendar import WALL, Calendar, slots_per_day
 from socialx.data.climatology import Climatology, DailyStats, PastDays, allocate
-from socialx.data.geo import gaussian_adjacency
 from socialx.data.scaler import DataSpec, MeanStd, measure
 from socialx.data.series import ContextReader, WindowLayout
 from socialx.data.source import PAGE_ROWS, pages
 from socialx.dataset.loaders import ON_DEVICE_SHARE, WHOLE, Loader, Loaders, RankShare, WindowOrder, choose_mode
-from socialx.dataset.windows import Windows, check_split, split_windows
-from socialx.files.sources.positions.neighbours import find_neighbours
+from socialx.dataset.windows import Windows, split_windows
 from socialx.files.store.ids import match_key
 from socialx.files.store.layout import STATIC_UNITS, Sensors
 from socialx.files.store.published import DATASETS
 from socialx.files.store.store import Store, open_store
 from socialx.files.store.time_axis import JITTER_S, is_utc
-from socialx.settings.arguments import SettingsArguments
-from socialx.settings.layers import ConfigLayers
-from socialx.settings.schema import DataSettings, LoaderSettings, Settings
-
-if TYPE_CHECKING:
-    import pandas as pd
+from socialx.settings.schema import DataSettings, LoaderSettings
 
 
 class Columns:
@@ -327,87 +314,3 @@ def find_windows(store: Store, settings: DataSettings) -> Windows:
             for row in np.flatnonzero((seconds[:-1] == before) & (seconds[1:] == after)):
                 published = seconds - np.where(np.arange(len(seconds)) > row, after - before - dataset.step_s, 0)
     return split_windows(seconds, store.step_minutes, settings, JITTER_S, published)
-
-
-Example = tuple[Tensor, Tensor, Tensor]
-
-
-class WindowDataset(ResultRepr, TorchDataset[Example]):
-    """The windows of a split for PyTorch, in time order, as tuples (x, y, mask) on the CPU.
-
-    x float32 [T,N,F]: inputs, 0 where missing, scaled by the training rows if normalised. y float32 [P,N,G]: targets in
-    file units, 0 where missing. mask bool [P,N,G]: True where y is an observation. scaler: see ``StandardScaler``.
-    """
-
-    def __init__(self, data: Dataset, split: str, normalised: bool) -> None:
-        self.data, self.split, self.normalised = data, split, normalised
-        self.starts, self.scaler = data.starts(split), data.network.scaler()
-
-    def headline(self) -> str:
-        """Return the split with the number of windows, and the sizes."""
-        sizes = f"{self.data.lookback} + {self.data.horizon} steps of {counted(len(self.sensors.ids), 'sensor')}"
-        return f"{self.split} of {self.data.store.path}, {counted(len(self), 'window')} of {sizes}"
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, index: int) -> Example:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[Example]:
-        """Return several windows at once, as a ``DataLoader`` asks."""
-        starts, series = torch.from_numpy(self.starts[indices]), self.data.loaders.observations
-        batch, target = series.window(starts), series.target(starts)
-        x = self.scaler.normalise_inputs(batch) if self.normalised else batch.inputs
-        return list(zip(x, target.values, target.valid, strict=True))
-
-    def loader(self, batch_size: int, shuffle: bool = False, **options: Any) -> DataLoader[Example]:
-        """Return a torch ``DataLoader`` of batches x, y, mask; options: of the ``DataLoader``."""
-        return DataLoader(self, batch_size, shuffle, **options)
-
-    @property
-    def sensors(self) -> Sensors:
-        """Sensors, with ``ids``, ``latitude`` and ``longitude``, in the order of N."""
-        return self.data.sensors
-
-    def adjacency(self, distances: str | Path | None = None, least: float = 0.1) -> Tensor:
-        """Return the Gaussian kernel of the distances between sensors, float32 [N,N], see ``gaussian_adjacency``.
-
-        distances: a file with road distances, used for straight lines. Raises SocialxError for a missing location.
-        """
-        roads = None if distances is None else Path(distances)
-        return torch.from_numpy(gaussian_adjacency(find_neighbours(self.data.store, None, None, roads, True), least))
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the first target from the first to the last window, times x sensor ids, NaN where missing.
-
-        The times have a zone where the file says its zone.
-        """
-        import pandas as pd
-
-        store, rows = self.data.store, slice(int(self.starts.min()), int(self.starts.max()) + self.data.layout.length)
-        (values, valid), seconds = store.read(rows), store.seconds[rows]
-        zone = store.clock.frame_zone(seconds)
-        times = pd.DatetimeIndex((store.clock.utc(seconds) if zone else seconds).astype("M8[s]"), name="time")
-        index = times.tz_localize("UTC").tz_convert(zone) if zone else times
-        return pd.DataFrame(np.where(valid, values, np.float32(np.nan)), index, list(self.sensors.ids))
-
-
-def open_dataset(
-    data: str | Path | Mapping[str, Any],
-    split: str = "train",
-    *,
-    normalised: bool = True,
-    settings: Settings | ConfigLayers | None = None,
-    **sections: Unpack[SettingsArguments],
-) -> WindowDataset:
-    """Open the windows of a split as a PyTorch data set of (x, y, mask), the windows of ``train`` and ``evaluate``.
-
-    split: ``train``, ``validation``, ``test`` or ``all``.  normalised: whether x is scaled.  data, settings, sections:
-    as in ``train``, such as ``lookback=24``.  The series stays in memory, 5 bytes per observation.  Raises
-    SettingsError for wrong settings, and SocialxError for an unusable file.
-    """
-    check_split(split)
-    chosen = ConfigLayers.from_call(settings, {**sections, "data": data}).load().settings
-    loading = LoaderSettings(mode="on_device")
-    return WindowDataset(read_dataset(chosen.data, loading, torch.device("cpu")), split, normalised)

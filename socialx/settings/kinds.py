@@ -21,7 +21,7 @@ from socialx.core.errors import Argument, SettingsError
 CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # name of a class outside socialx
 NOTEBOOK = "__main__"  # module of a class that a notebook or script defines
 PAGE = "docs/compare-a-model.md"
-_KNOWN: dict[str, Any] = {}  # user classes and modules that this process has named, by class; None: by name alone
+KNOWN: dict[str, Any] = {}  # user classes and modules that this process has named, by class; None: by name alone
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class CustomModel(Model):
         if (folder := str(Path.cwd())) not in sys.path:
             sys.path.append(folder)
         try:
-            loaded = _KNOWN.get(self.name) or super().load()
+            loaded = super().load() if (known := KNOWN.get(self.name)) is None else known
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
             raise SettingsError(
@@ -102,11 +102,9 @@ class CustomModel(Model):
         if not _is_module(loaded):
             problem = f"model.kind {self.name} must be a torch.nn.Module, as a class or an instance"
             raise SettingsError("model.no-module", "", problem, "name a subclass")
-        needed = _required(_constructor(loaded)) if isinstance(loaded, type) else []
+        needed = _required(inspect.signature(loaded).parameters.values()) if isinstance(loaded, type) else []
         if needed and not self.reads_batch(loaded):
-            problem = (
-                f"{self.name} needs {', '.join(needed)}, which a plain module, whose forward takes no batch, lacks"
-            )
+            problem = f"{self.name} needs {', '.join(needed)} to be built, and forward takes no batch"
             remedy = f"pass an instance, or call the argument of forward batch ({PAGE})"
             raise SettingsError("model.two-readings", "", problem, remedy)
         return loaded
@@ -126,14 +124,14 @@ class CustomModel(Model):
         loaded = self.load()
         if not isinstance(loaded, type):
             return copy.deepcopy(loaded)
-        takes_sizes = self.reads_batch(loaded) and _constructor(loaded)
+        takes_sizes = self.reads_batch(loaded) and inspect.signature(loaded).parameters
         return super().build(network, model, pooling) if takes_sizes else loaded()
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
         """Return settings in the signature of built, the class. Raises SettingsError for other required arguments."""
         if not isinstance(built, type) or not self.reads_batch(built):
             return []
-        taken = _constructor(built)[1:]  # after the data spec
+        taken = list(inspect.signature(built).parameters.values())[1:]  # after the data spec
         if foreign := [name for name in _required(taken) if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
             remedy = f"give the argument a default, or use {', '.join(settings)} ({PAGE})"
@@ -149,16 +147,11 @@ def find_model(name: str) -> Model:
 def name_model(model: Any) -> Any:
     """Return ``module:Class`` for a user's class or instance, known from now on; return any other model unchanged."""
     if _is_module(model):
-        _KNOWN[name := _class_name(model)] = model
+        KNOWN[name := _class_name(model)] = model
         return name
     if isinstance(model, str) and CUSTOM.fullmatch(model):
-        _KNOWN.setdefault(model, None)
+        KNOWN.setdefault(model, None)
     return model
-
-
-def is_known(name: str) -> bool:
-    """Return whether this process has named the user's model, by object or by text."""
-    return name in _KNOWN
 
 
 def stands_for(name: str, trained: str) -> bool:
@@ -166,14 +159,13 @@ def stands_for(name: str, trained: str) -> bool:
 
     A class from a notebook may have moved into a file; a file may name an instance.
     """
-    if name == trained or name in MODELS or trained in MODELS:
-        return name == trained
-    class_name = _class_name(loaded := find_model(name).load())
-    if trained.startswith(f"{NOTEBOOK}:"):
-        class_name = f"{NOTEBOOK}:{class_name.rpartition(':')[2]}"
-    if class_name == trained:
-        _KNOWN[trained] = loaded
-    return class_name == trained
+    if trained in MODELS:
+        return False
+    named, (module, _, own) = _class_name(loaded := find_model(name).load()), trained.partition(":")
+    same = named == trained or (module == NOTEBOOK and named.endswith(f":{own}"))
+    if same:
+        KNOWN[trained] = loaded
+    return same
 
 
 def _is_module(value: Any) -> bool:
@@ -185,12 +177,6 @@ def _is_module(value: Any) -> bool:
 def _class_name(model: Any) -> str:
     kind = model if isinstance(model, type) else type(model)
     return f"{kind.__module__}:{kind.__name__}"
-
-
-def _constructor(built: Any) -> list[inspect.Parameter]:
-    """Return the arguments of a module class; none if the class leaves the constructor to torch."""
-    own = built.__init__ is not sys.modules["torch"].nn.Module.__init__
-    return [*inspect.signature(built).parameters.values()] if own else []
 
 
 def _required(taken: Collection[inspect.Parameter]) -> list[str]:

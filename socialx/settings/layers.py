@@ -24,7 +24,7 @@ from socialx.core.notebook import files_in
 from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
-from socialx.settings.kinds import CUSTOM, MODELS, NOTEBOOK, is_known, name_model, stands_for
+from socialx.settings.kinds import CUSTOM, KNOWN, MODELS, NOTEBOOK, name_model, stands_for
 from socialx.settings.schema import (
     BY_NAME,
     FILES,
@@ -106,7 +106,7 @@ class Config:
     def refuse_unnamed_model(self) -> None:
         """Raise SettingsError for a custom model that only a file names: a file must not run code."""
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
-        if kind not in MODELS and not self.set_by_call("model.kind") and not is_known(kind):
+        if kind not in MODELS and not self.set_by_call("model.kind") and kind not in KNOWN:
             module, _, name = kind.partition(":")
             remedy = f"add {Argument('model.kind', kind)} to run this code"
             if module == NOTEBOOK:
@@ -301,7 +301,7 @@ class ConfigLayers:
         kind, trained_kind = str(self.argument("model.kind")), trained_settings.settings.model.kind
         if purpose == SCORING and trained_kind in MODELS and CUSTOM.fullmatch(kind):
             del values["model.kind"]  # names code for another run
-        elif CUSTOM.fullmatch(kind) and stands_for(kind, trained_kind):
+        elif kind != trained_kind and CUSTOM.fullmatch(kind) and stands_for(kind, trained_kind):
             values["model.kind"] = replace(values["model.kind"], value=trained_kind)
         saved_values = _with_origin(run_values, str(saved))
         merged = _validate({**saved_values, **values})

@@ -17,6 +17,7 @@ from socialx.data.scaler import DataSpec
 from socialx.dataset import FRESH, Dataset, Fit, read_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
+from socialx.model.export_model import ExportModel, FileFacts
 from socialx.model.plain import PlainModule
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
@@ -107,30 +108,21 @@ def _try_model(kind: CustomModel, network: DataSpec, own: nn.Module, device: tor
         raise SocialxError("model.no-weights", "", f"{kind.name} has no weights to train", f"see {PAGE}")
     own.register_forward_hook(partial(_check_shape, kind.name, network))
     model = own if kind.reads_batch(own) else PlainModule(network, own)
-    was_training, empty = model.training, _make_empty_batch(network)
+    was_training, sizes = model.training, (2, network.lookback, network.sensors, len(network.inputs))
+    facts = FileFacts(1440 // network.slots, [None] * len(network.inputs), [False] * len(network.targets), {}, [])
+    tried = ExportModel(model, network, facts).to(device).eval()
     try:
         with torch.no_grad():
-            model.to(device).eval()(empty.to(device))
+            tried(*(tensor.to(device) for tensor in tried.example()))
     except SocialxError:
         raise
     except Exception as error:  # whatever the code of a user raises
         if is_out_of_memory(error):
             raise
-        reads = "a Batch" if model is own else f"x of shape {tuple(empty.inputs.shape)}"
+        reads = "a Batch" if model is own else f"x of shape {sizes}"
         problem = f"the forward of {kind.name} fails on {reads} ({type(error).__name__}: {in_short(error)})"
         raise SocialxError("model.forward", "", problem, f"see {PAGE}") from error
     return model.train(was_training)
-
-
-def _make_empty_batch(network: DataSpec, windows: int = 2) -> Batch:
-    """Return valid inputs of zeros, without a climatology."""
-    steps = network.lookback + network.horizon
-    inputs = torch.zeros(windows, network.lookback, network.sensors, len(network.inputs))
-    last = torch.zeros(windows, network.sensors, len(network.targets))
-    dates, unread = torch.zeros(windows, steps, dtype=torch.int64), torch.zeros(windows, steps, network.sensors, 0)
-    return Batch(
-        inputs, torch.ones_like(inputs, dtype=torch.bool), last, last, dates, dates, unread, unread, dates[:, 0]
-    )
 
 
 def _check_shape(name: str, network: DataSpec, own: nn.Module, inputs: tuple[Batch | Tensor], forecast: Tensor) -> None:

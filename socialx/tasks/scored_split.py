@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -190,7 +189,7 @@ def load_scored_split(
     layers: ConfigLayers,
     part: Part,
     files: Sequence[str] = (),
-    arrays: Mapping[str, Any] = MappingProxyType({}),
+    arrays: Mapping[str, Any] | None = None,
 ) -> ScoredSplit:
     """Load the runs, or the data alone, and choose the windows to score.
 
@@ -217,7 +216,7 @@ def load_scored_split(
     scored = ScoredSplit(part.split, indices, period, experiment, opened)
     if files or arrays:
         recorded = {name: read_forecasts(Path(name), metadata(scored, name)) for name in files}
-        recorded |= {name: _as_forecasts(array, scored) for name, array in arrays.items()}
+        recorded |= {name: _as_forecasts(array, scored) for name, array in (arrays or {}).items()}
         scored = _within_files(scored, recorded)
     _ = scored.loader  # reads the file: impossible readings are refused before a note
     opened.update({name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()})

@@ -94,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(kinds, "_KNOWN", {})
+    kinds.KNOWN.clear()
     yield
     for name in [name for name in sys.modules if name.startswith("own_")]:
         del sys.modules[name]
