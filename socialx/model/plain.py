@@ -88,7 +88,7 @@ class Stid(nn.Module):
 class PlainModule(nn.Module):
     """A user's module on normalised windows: x float32 [B,T,N,F], 0 where missing -> [B,P,N,G], or [B,P,N] for G = 1.
 
-    N, T and P are the sizes of the data; the scaler is that of the training rows.
+    N, T and P are the sizes of the data; training rows fit the scaler.
     """
 
     def __init__(self, network: DataSpec, module: nn.Module) -> None:

@@ -159,7 +159,7 @@ class Request:
 
     @property
     def names(self) -> list[str]:
-        """The names of everything to score beside baselines."""
+        """The names of everything to score, without baselines."""
         return [*self.named, *self.arrays]
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -31,9 +31,6 @@ from socialx.tasks.opened import open_forecasting
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup
 from socialx.training.run_folder import open_run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class WindowDataset(ResultRepr, TorchDataset[tuple[Tensor, ...]]):
@@ -84,8 +81,8 @@ class WindowDataset(ResultRepr, TorchDataset[tuple[Tensor, ...]]):
         matrix[start, near.index[near.exists]] = np.where(weights < 0.1, 0, weights)
         return torch.from_numpy(matrix)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the first target from the first to the last window, as ``Store.to_frame``."""
+    def to_frame(self) -> Any:
+        """Return the first target from the first to the last window as a pandas frame, see ``Store.to_frame``."""
         rows = slice(int(self.starts[0]), int(self.starts[-1]) + self.data.layout.length)
         return self.data.store.select_rows(rows).to_frame()
 
