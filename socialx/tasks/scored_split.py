@@ -208,7 +208,8 @@ def load_scored_split(
         opened[name] = open_forecasting(run, layers, first)
     experiments = [one.experiment for one in opened.values()]
     several = sorted(experiments, key=lambda one: not one.data.train_climatology_days)  # first those that read it
-    experiment = next(iter(experiments), None) or build(layers.load().in_full_precision())
+    alone = layers.over({"model.kind": "linear"} if arrays else {})  # fits all windows, and needs no neighbours
+    experiment = next(iter(experiments), None) or build(alone.load().in_full_precision())
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)

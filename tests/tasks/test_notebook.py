@@ -176,23 +176,25 @@ def test_what_is_no_model_is_refused_before_the_run_folder(model: Any, code: str
 
 @pytest.mark.parametrize("split", ["train", "validation", "test", "all"])
 def test_the_windows_are_those_of_the_file(split: str, data: Path) -> None:
-    sizes = {"lookback": 6, "horizon": 3}
+    sizes = {"lookback": 5, "horizon": 3}
     scaled, raw = (socialx.open_dataset(data, split, normalised=on, **sizes) for on in (True, False))
     store, moments = socialx.open_store(data), scaled.data.moments["avg_speed"]
-    cuts = np.split(np.arange(400 - 8), [round(0.7 * 392), 392 - round(0.2 * 392)])
-    starts = np.arange(392) if split == "all" else cuts[("train", "validation", "test").index(split)]
+    cuts = np.split(np.arange(393), [round(0.7 * 393), 393 - round(0.2 * 393)])
+    starts = np.arange(393) if split == "all" else cuts[("train", "validation", "test").index(split)]
     assert len(scaled) == len(starts)
     values = np.where(store.valid, store.values, 0)[..., None]
     x, y, mask = (torch.cat(parts) for parts in zip(*raw.loader(50), strict=True))
     for number, start in enumerate(starts):
-        np.testing.assert_array_equal(x[number], values[start : start + 6])
-        np.testing.assert_array_equal(y[number], values[start + 6 : start + 9])
-        np.testing.assert_array_equal(mask[number, ..., 0], store.valid[start + 6 : start + 9])
-    normalised = np.where(values[starts[-1] :][:6] == 0, 0, (values[starts[-1] :][:6] - moments.mean) / moments.std)
+        np.testing.assert_array_equal(x[number], values[start : start + 5])
+        np.testing.assert_array_equal(y[number], values[start + 5 : start + 8])
+        np.testing.assert_array_equal(mask[number, ..., 0], store.valid[start + 5 : start + 8])
+    normalised = np.where(values[starts[-1] :][:5] == 0, 0, (values[starts[-1] :][:5] - moments.mean) / moments.std)
     np.testing.assert_allclose(scaled[-1][0], normalised, rtol=1e-5, atol=1e-6)
     assert not torch.equal(next(iter(raw.loader(50, shuffle=True)))[0], x[:50])
+    scores = socialx.evaluate(forecasts=y, data=data, split=split, **sizes)["forecasts"].overall()
+    assert (scores.mae, scores.count) == (0, int(mask.sum()))
     frame = raw.to_frame()
-    np.testing.assert_array_equal(frame.fillna(0), values[starts[0] : starts[-1] + 9, :, 0])
+    np.testing.assert_array_equal(frame.fillna(0), values[starts[0] : starts[-1] + 8, :, 0])
     assert list(frame.columns) == list(raw.sensors.ids)
     assert str(frame.index[0])[:19] == store.clock.text(int(store.seconds[starts[0]]))
 

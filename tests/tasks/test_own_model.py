@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data, and the module that the page shows."""
     folder = tmp_path_factory.mktemp("own")
     small_file(folder)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (folder / "own_models.py").write_text(code + MORE)
     (folder / "own_broken.py").write_text("def f(:\n")
     (folder / "own_lacking.py").write_text("import no_such_package\n")
