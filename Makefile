@@ -104,8 +104,7 @@ pictures: setup    ## every picture of README and docs; LA=metr_la.h5 BAY=pems_b
 	PATH="$(BIN):$$PATH" PYTHONPATH=. sh docs/draw_pictures.sh
 
 bench-cpu: setup   ## encoder against the xlstm package, pooling paths; one thread, about 6 minutes
-	$(BIN)/python benchmarks/encoder_cpu.py
-	$(BIN)/python benchmarks/pooling_cpu.py
+	$(BIN)/python benchmarks/layers_cpu.py
 
 # One call of nine minutes.  What git ignores must be brought along: $(GPU_PACKAGES).  ONLY="large large-compiled" measures these
 # rows alone, and keeps what $(RESULTS) has of the others on this card.

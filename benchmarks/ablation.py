@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import socialx
-from benchmarks.common import METR_LA, RESULTS, head, line, parser, trained, write
+from benchmarks.common import RESULTS, head, line, parser, trained, write
 from socialx.cli.progress_bars import Show
 from socialx.settings.layers import ConfigLayers
 
@@ -49,10 +49,7 @@ SEEDS = 3
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
-    arguments.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="where the run folders go")
-    given = arguments.parse_args()
+    given = parser(__doc__, data=True, runs=Path("runs/ablation")).parse_args()
     shared = SMALL | {"data.path": given.data, "model.mlp_width": MLP_WIDTH}
     results: list[dict[str, Any]] = []
     seeded = [(seed, name) for seed in range(SEEDS) for name in SEEDED]

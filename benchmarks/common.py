@@ -35,9 +35,18 @@ START, BLOCK_ROWS = np.datetime64("2019-01-01T00:00:00"), 2016  # of readings th
 Ways = Mapping[str, Callable[[], Any]]
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Arguments of a script; description: its docstring, which --help prints as it stands."""
-    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(description: str | None, data: bool = False, **options: Any) -> argparse.ArgumentParser:
+    """Arguments of a script; description: its docstring, which --help prints as it stands.
+
+    data: METR-LA is asked for.  options: the default of each option, whose type it has; False for a switch.
+    """
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if data:
+        made.add_argument("--data", type=Path, required=True, help=METR_LA)
+    for name, value in options.items():
+        kind: dict[str, Any] = {"type": type(value), "default": value, "help": "default: %(default)s"}
+        made.add_argument(f"--{name.replace('_', '-')}", **({"action": "store_true"} if value is False else kind))
+    return made
 
 
 def numbers(text: str) -> list[int]:
@@ -131,8 +140,7 @@ def processes_in_turns(
     for turn in range(warm_up + rounds):
         for name, process in started.items():
             assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
+            print(file=process.stdin, flush=True)
             seconds = answer(process)
             if turn >= warm_up:
                 found[name][1].append(seconds)

@@ -84,12 +84,9 @@ def large(folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, rounds=7, large=False, neighbours=False)
     arguments.add_argument("--csv", type=Path)
     arguments.add_argument("--meta-csv", type=Path)
-    arguments.add_argument("--rounds", type=int, default=7)
-    arguments.add_argument("--large", action="store_true")
-    arguments.add_argument("--neighbours", action="store_true")
     given = arguments.parse_args()
     result = known(RESULT)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,15 +9,15 @@ anomaly at a lead time: fitted on the rows before the first forecast, with two s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import socialx
 from benchmarks.common import head, line, opened, parser
+from socialx.data.climatology import HistoricalMedians
 from socialx.data.geo import nearest_neighbours, to_plane
-from socialx.data.medians import HistoricalMedians
 from socialx.dataset import Columns
 from socialx.scoring.references import HistoricalAverage
 
@@ -32,10 +32,10 @@ def average(source: Columns, stop: int, times: np.ndarray) -> np.ndarray:
     return table[weekday * (len(table) // 7) + slot][..., 0]
 
 
-def ridge(anomaly: np.ndarray, near: np.ndarray, ahead: int, first: int, rows: np.ndarray) -> np.ndarray:
-    """The anomaly [W,N] so many rows after some rows, from anomalies float64 [T,N] (NaN: missing) before a row."""
+def ridge(anomaly: np.ndarray, near: np.ndarray, ahead: int, rows: np.ndarray) -> np.ndarray:
+    """The anomaly [W,N] so many rows after some rows, from anomalies float64 [T,N] (NaN: missing) before the first."""
     known, found = np.nan_to_num(anomaly), np.empty((len(rows), anomaly.shape[1]))
-    fit = np.arange(LAGS, first - ahead)
+    fit = np.arange(LAGS, rows[0] - ahead)
 
     def features(at: np.ndarray, sensor: int) -> np.ndarray:
         lags = [known[at - lag, sensor] for lag in range(LAGS)]
@@ -53,55 +53,37 @@ def ridge(anomaly: np.ndarray, near: np.ndarray, ahead: int, first: int, rows: n
     return found
 
 
-def table(path: Path, run: str, days: int, every: str) -> Iterator[list[str]]:
-    """A row per model: the MAE at the lead times, and over all steps of the day."""
-    data = opened(path)
+def main() -> None:
+    """Print a row per model: the MAE at the lead times, and over all steps of the day."""
+    arguments = parser(__doc__, run="zero-shot", days=7, every="24h")
+    arguments.add_argument("file", type=Path, metavar="FILE.h5")
+    given = arguments.parse_args()
+    data = opened(given.file)
     source, step_s = data.target_source, 60 * data.store.step_minutes
     last = np.datetime64(int(source.seconds[-1]) + step_s, "s").astype("M8[D]") - 1
-    span = {"start": f"{last - days} 06:00", "end": f"{last - 1} 06:00"}
-    forecast = socialx.predict(run, path, every=every, horizon="24h", **span)
-    issued, times = forecast.origin.astype(np.int64), forecast.times.astype(np.int64)
-    rows = np.searchsorted(source.seconds, issued)
+    span = {"start": f"{last - given.days} 06:00", "end": f"{last - 1} 06:00"}
+    forecast = socialx.predict(given.run, given.file, every=given.every, horizon="24h", **span)
+    times, rows = (np.searchsorted(source.seconds, part.astype(np.int64)) for part in (forecast.times, forecast.origin))
     values, valid = (part[..., 0] for part in source.read(slice(0, len(source.seconds))))
     readings = np.where(valid, values, np.nan)
-    known = np.maximum.accumulate(np.where(valid, np.arange(len(valid))[:, None], 0))[rows]
-    latest = np.take_along_axis(readings, known, axis=0)
-    ahead, medians = np.arange(1, times.shape[1] + 1), HistoricalMedians(source)
-    truth = readings[rows[:, None] + ahead]
-    usual = (
-        data.climatology.rolling().lookup(source.seconds, np.full(len(source.seconds), issued[0])).readings[0, ..., 0]
-    )
+    truth, medians = readings[times], HistoricalMedians(source)
+    origins = [(row + 1, source.seconds[ahead]) for row, ahead in zip(rows, times, strict=True)]
     forecasts = {
-        "naive": np.broadcast_to(latest[:, None], truth.shape),
-        "historical average": np.stack([average(source, row + 1, at) for row, at in zip(rows, times, strict=True)]),
-        "historical median": np.stack(
-            [medians.lookup(at, row + 1)[..., 0] for row, at in zip(rows, times, strict=True)]
-        ),
-        run: forecast.values[..., 0],
+        "naive": pd.DataFrame(readings).ffill().to_numpy()[rows][:, None],
+        "historical average": np.stack([average(source, *origin) for origin in origins]),
+        "historical median": np.stack([medians.lookup(ahead, stop)[..., 0] for stop, ahead in origins]),
+        given.run: forecast.values[..., 0],
     }
     leads = [int(hours * 3600 // step_s) for hours in HOURS]
-    yield [path.stem, *(f"{hours} h" for hours in HOURS), "all"]
+    print(head(given.file.stem, *(f"{hours} h" for hours in HOURS), "all"))
     for name, numbers in forecasts.items():
         errors = np.abs(numbers - truth)
-        yield [name, *(f"{np.nanmean(errors[:, lead - 1]):.3f}" for lead in leads), f"{np.nanmean(errors):.3f}"]
+        print(line([name, *(f"{np.nanmean(errors[:, n - 1]):.3f}" for n in leads), f"{np.nanmean(errors):.3f}"]))
+    issued = np.full_like(source.seconds, source.seconds[rows[0]])
+    usual = data.climatology.shared.lookup(source.seconds, issued).readings[0, ..., 0]
     near = nearest_neighbours(to_plane(data.sensors.latitude, data.sensors.longitude), NEAR).index
-    found = (usual[rows + lead] + ridge(readings - usual, near, lead, rows[0], rows) for lead in leads)
-    errors = [np.nanmean(np.abs(each - readings[rows + lead])) for each, lead in zip(found, leads, strict=True)]
-    yield ["ridge", *(f"{error:.3f}" for error in errors), ""]
-
-
-def main() -> None:
-    """Print the table of a file."""
-    arguments = parser(__doc__)
-    arguments.add_argument("file", type=Path, metavar="FILE.h5")
-    arguments.add_argument("--run", default="zero-shot")
-    arguments.add_argument("--days", type=int, default=7)
-    arguments.add_argument("--every", default="24h")
-    given = arguments.parse_args()
-    rows = table(given.file, given.run, given.days, given.every)
-    print(head(*next(rows)))
-    for row in rows:
-        print(line(row), flush=True)
+    errors = [np.abs(usual[rows + n] + ridge(readings - usual, near, n, rows) - truth[:, n - 1]) for n in leads]
+    print(line(["ridge", *(f"{np.nanmean(error):.3f}" for error in errors), ""]))
 
 
 if __name__ == "__main__":

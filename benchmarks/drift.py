@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 import socialx
-from benchmarks.common import METR_LA, RESULTS, known, parser, write
+from benchmarks.common import RESULTS, known, parser, write
 from socialx.data.calendar import DAY_S
 from socialx.files.store.layout import FEATURES, ROWS_ATTR, SECONDS, TIMESTAMPS
 from socialx.files.store.store import open_store
@@ -32,9 +32,8 @@ DAYS = 6  # of the test split, on which detectors break
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, data=True)
     arguments.add_argument("run", type=Path)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
     arguments.add_argument("--grown-old", type=int, metavar="DAYS", help="forecast all that follows these days")
     given = arguments.parse_args()
     found = known(RESULT)
@@ -100,17 +99,17 @@ def break_sensors(path: Path, date: str, chance: np.random.Generator) -> dict[st
 
 def grown_old(run: Path, data: Path, days: int) -> dict[str, Any]:
     """The verdict of each week on a run, from the end of its days on."""
+    store = open_store(data)
+    first, last, weeks = int(store.seconds[0]) // DAY_S + days, int(store.seconds[-1]) // DAY_S, []
     if not (run / "intervals.safetensors").exists():
         beginning = run.with_suffix(".h5")
         shutil.copy(data, beginning)
         with h5py.File(beginning, "r+") as file:
-            rows = int(np.searchsorted(open_store(data).seconds, (first_day(data) + days) * DAY_S))
+            rows = int(np.searchsorted(store.seconds, first * DAY_S))
             for name in (FEATURES, TIMESTAMPS, SECONDS):
                 file[name].resize(rows, axis=0)
             file.attrs[ROWS_ATTR] = np.int64(rows)
         socialx.train(beginning, preset="mlp-small", patch=1, run_dir=run, overwrite=True)
-    store = open_store(data)
-    first, last, weeks = first_day(data) + days, int(store.seconds[-1]) // DAY_S, []
     for day in range(first, last - 5, 7):
         start, end = as_text(day * DAY_S), as_text(min((day + 7) * DAY_S, int(store.seconds[-1])))
         evaluation = socialx.evaluate(run, data, split="all", start=start, end=end, drift=True)
@@ -125,11 +124,6 @@ def grown_old(run: Path, data: Path, days: int) -> dict[str, Any]:
             }
         )
     return {"run": str(run), "weeks": weeks}
-
-
-def first_day(data: Path) -> int:
-    """Of a file, counted from 1970."""
-    return int(open_store(data).seconds[0]) // DAY_S
 
 
 if __name__ == "__main__":

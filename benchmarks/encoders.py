@@ -21,7 +21,7 @@ from typing import Any
 
 import socialx
 from benchmarks.ablation import MLP_WIDTH, SMALL, one_run
-from benchmarks.common import METR_LA, RESULTS, head, known, line, numbers, parser, write
+from benchmarks.common import RESULTS, head, known, line, numbers, parser, write
 from socialx.settings.layers import ConfigLayers
 
 CASES: dict[str, dict[str, Any]] = {
@@ -38,14 +38,10 @@ SEEDS = 3
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
-    arguments.add_argument("--runs", type=Path, default=Path("runs/encoders"), help="where the run folders go")
-    arguments.add_argument("--cases", type=int, default=len(CASES), help="only so many of them, from the first one on")
+    of_patch: dict[str, Any] = {"encoders": "mlp,xlstm", "output": RESULTS / "patches.json"}
+    arguments = parser(__doc__, data=True, runs=Path("runs/encoders"), cases=len(CASES), **of_patch)
     arguments.add_argument("--patch", type=numbers, help="steps of a token: 12,6,4,3,2,1")
     arguments.add_argument("--seeds", type=numbers, default=[0], help="of --patch")
-    arguments.add_argument("--encoders", default="mlp,xlstm", help="of --patch: which of the two")
-    arguments.add_argument("--output", type=Path, default=RESULTS / "patches.json", help="of --patch")
     arguments.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of --patch")
     given = arguments.parse_intermixed_args()
     if given.patch:

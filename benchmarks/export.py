@@ -48,11 +48,9 @@ def forecasters(run: Path, data: Path | None, folder: Path) -> dict[str, Callabl
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, repeats=20, output=RESULTS / "export.json")
     arguments.add_argument("run", type=Path, nargs="?", default=Path("metr-la"))
     arguments.add_argument("--data", type=Path)
-    arguments.add_argument("--repeats", type=int, default=20)
-    arguments.add_argument("--output", type=Path, default=RESULTS / "export.json")
     given = arguments.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

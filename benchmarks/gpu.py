@@ -168,13 +168,9 @@ def cells(row: dict[str, Any] | None) -> list[str]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, minutes=9.5, output=RESULTS, plan=False, smoke=False)
     arguments.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], metavar="ROW", default=[])
     arguments.add_argument("--data", type=Path, help=f"{METR_LA}; not set: readings that are made")
-    arguments.add_argument("--minutes", type=float, default=9.5, help="of all rows together")
-    arguments.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
-    arguments.add_argument("--plan", action="store_true", help="print the rows and their questions")
-    arguments.add_argument("--smoke", action="store_true", help="every row at a tiny size, on a CPU too")
     given = arguments.parse_args()
     if given.plan:
         print("\n".join(f"{row.name:24} {row.question}" for row in ROWS))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.common import METR_LA, RESULTS, parser, write
+from benchmarks.common import RESULTS, parser, write
 from socialx.cli.progress_bars import Show
 from socialx.core.progress import subscribe
 from socialx.scoring import intervals
@@ -49,11 +49,6 @@ def plain(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return np.repeat(own[:, :, None], len(intervals.SHARES) + 1, axis=2)
 
 
-def by_share(errors: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Bounds [2,L,K,N] as they are served."""
-    return intervals.bounds_by_group(errors, groups)[..., :-1]
-
-
 def measure(fit: Measured, at: Measured, made: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, float]:
     """Coverage, mean width, coverage in congestion and interval score of each level, in percent and file units."""
     sums = {percent: np.zeros(6) for percent in LEVELS}
@@ -77,14 +72,14 @@ def measure(fit: Measured, at: Measured, made: Callable[[np.ndarray, np.ndarray]
 
 def main() -> None:
     """Measure, print and write."""
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, data=True)
     arguments.add_argument("run", type=Path)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
     given = arguments.parse_args()
     with subscribe(Show()):
         parts = errors_of(given.run, given.data)
     found = {}
-    for how, made in (("plain", plain), ("by share of free flow", by_share)):
+    served = {"by share of free flow": lambda *fit: intervals.bounds_by_group(*fit)[..., :-1]}
+    for how, made in {"plain": plain, **served}.items():
         found[f"validation to test: {how}"] = measured = measure(parts["validation"], parts["test"], made)
         print(how)
         for percent in LEVELS:

@@ -39,11 +39,7 @@ def run(words: list[str]) -> tuple[float, float, str]:
 
 def main() -> None:
     """Run all and write the results."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/large"))
-    arguments.add_argument("--rows", type=int, default=105_120)
-    arguments.add_argument("--sensors", type=int, default=8600)
-    given = arguments.parse_args()
+    given = parser(__doc__, folder=Path("runs/large"), rows=105_120, sensors=8600).parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     data, linear = given.folder / f"{given.rows}x{given.sensors}.h5", given.folder / "linear"
     if not data.exists():

@@ -36,7 +36,8 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         self.series = series
         shape = (series.rows, *series.shape)
         self.values, self.valid = series.readings.view(shape), (series.ages == 0).view(shape)
-        self.last_observed = series.window(torch.arange(len(self))).last_observed
+        windows = series.window(torch.arange(len(self)))
+        self.last_observed, self.origin = windows.last_observed, windows.origin
 
     def __len__(self) -> int:
         return self.series.rows - LOOKBACK - HORIZON + 1
@@ -45,7 +46,7 @@ class Cut(Dataset[tuple[Tensor, ...]]):
         now, end = start + LOOKBACK, start + LOOKBACK + HORIZON
         valid, dates = self.valid, self.series.calendar[start:end]
         past = (self.values[start:now], valid[start:now], self.values[now - 1], self.last_observed[start])
-        return (*past, dates[:, 0], dates[:, 1], self.values[now:end], valid[now:end])
+        return (*past, dates[:, 0], dates[:, 1], self.origin[start], self.values[now:end], valid[now:end])
 
 
 class Channels(Dataset[dict[str, np.ndarray]]):
@@ -66,10 +67,10 @@ class Channels(Dataset[dict[str, np.ndarray]]):
 
 def example(parts: list[Tensor]) -> TrainingBatch:
     """What a batch of ``Cut`` holds; there is nothing usual and nothing taught."""
-    *past, values, valid = parts
+    *past, origin, values, valid = parts
     climatology = torch.empty(len(values), LOOKBACK + HORIZON, values.shape[2], 0)
     target = Target(values, valid, climatology[:, LOOKBACK:].half())
-    return TrainingBatch(Batch(*past, climatology, climatology), target)
+    return TrainingBatch(Batch(*past, climatology, climatology, origin), target)
 
 
 def same(one: TrainingBatch, other: TrainingBatch) -> bool:
@@ -78,15 +79,8 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
     return all(torch.equal(a.nan_to_num(-1.0), b.nan_to_num(-1.0)) for a, b in pairs)
 
 
-def epoch(batches: Callable[[], Iterable[Any]]) -> int:
-    """Make all batches of an epoch, and count them."""
-    return sum(1 for _ in batches())
-
-
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=5)
-    given = arguments.parse_args()
+    given = parser(__doc__, rounds=5).parse_args()
     torch.set_num_threads(1)
     print(machine())
     columns = ("on_device ms", "per sample ms", "3 channels ms", "on_device / per sample", "on_device / 3 channels")
@@ -105,8 +99,8 @@ def main() -> None:
             "per sample": lambda cut=cut: map(example, cut),
             "3 channels": partial(iter, channels),
         }
-        ways = {name: partial(epoch, loader) for name, loader in loaders.items()}
-        spent, batches = interleaved_ab(ways, given.rounds)
+        ways = {name: lambda epoch=epoch: sum(1 for _ in epoch()) for name, epoch in loaders.items()}
+        spent, batches = interleaved_ab(ways, given.rounds)  # how many each makes
         ms = {name: spent_ms / batches[name] for name, spent_ms in median_ms(spent).items()}
         ratios = [f"{ms['on_device'] / ms[name]:.2f}" for name in ("per sample", "3 channels")]
         print(line([f"{sensors:,}", *(f"{each:.1f}" for each in ms.values()), *ratios]), flush=True)

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 from torch import nn
 
-from benchmarks.common import METR_LA, RESULTS, parser, trained, write
+from benchmarks.common import RESULTS, parser, trained, write
 from socialx.data.climatology import PastDays
 from socialx.files.store.layout import FEATURES, SENSOR_INFO, VDIDS
 from socialx.files.store.store import open_store
@@ -33,10 +33,8 @@ SHARE, DRAWS, DAYS = 0.2, 3, (0, 1, 3, 14, None)
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
+    arguments = parser(__doc__, data=True, runs=Path("runs/new_sensors"))
     arguments.add_argument("--with", dest="other", required=True, help="a run that was trained with all sensors")
-    arguments.add_argument("--runs", type=Path, default=Path("runs/new_sensors"), help="where runs and files go")
     given = arguments.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
     found: list[dict[str, Any]] = []

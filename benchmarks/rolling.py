@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 
 import socialx
-from benchmarks.common import METR_LA, RESULTS, known, line, parser, trained, write
+from benchmarks.common import RESULTS, known, line, parser, trained, write
 from socialx.settings.layers import ConfigLayers
 
 RESULT = RESULTS / "rolling.json"
@@ -35,12 +35,9 @@ def error(run: socialx.Run, days: int) -> float:
 
 def main() -> None:
     """Train what is missing, score it, and print the table."""
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, data=True, seeds=1, runs=Path("runs/rolling"))
     arguments.add_argument("name")
     arguments.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
-    arguments.add_argument("--seeds", type=int, default=1)
-    arguments.add_argument("--runs", type=Path, default=Path("runs/rolling"))
     given = arguments.parse_intermixed_args()
     layers = ConfigLayers(preset="mlp-small").over(dict(each.split("=", 1) for each in given.settings))
     found: dict[str, list[float]] = {}

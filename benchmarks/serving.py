@@ -101,10 +101,9 @@ def measure(url: str, body: bytes, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, seconds=20.0)
     arguments.add_argument("run", type=Path)
     arguments.add_argument("--data", type=Path, help="not set: the run's own file")
-    arguments.add_argument("--seconds", type=float, default=20.0)
     arguments.add_argument("--output", type=Path)
     given = arguments.parse_args()
     trained = socialx.load_run(given.run).settings

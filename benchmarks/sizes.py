@@ -12,6 +12,7 @@ benchmarks/results/sizes.json.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -23,26 +24,33 @@ from typing import Any
 import torch
 
 from benchmarks.common import RESULTS, answer_lines, machine, make_network, parser, processes_in_turns, write
+from socialx.dataset.loaders import Loader
 from socialx.settings.layers import PRESETS, ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.train import make_learner
 from socialx.tasks.training_data import train_loader
+from socialx.training.learner import Learner
 
 ROWS = 34_272
 BATCHES: dict[str, dict[str, Any]] = {"xlstm-large": {"loader.batch_size": 16, "trainer.accumulate_grad_batches": 4}}
 
 
+def learner_of(size: str, given: dict[str, Any]) -> tuple[Learner, Loader]:
+    """What the toolkit trains for a preset with these settings on a CPU thread, and its batches."""
+    own = {"trainer.device": "cpu", "trainer.threads": 1, **given}
+    experiment = build(ConfigLayers(preset=size).over(own).load().settings)
+    train = train_loader(experiment)
+    return make_learner(experiment, len(train)), train
+
+
 def work() -> None:
     """Say what is trained, then answer each line of standard input with the seconds of one step."""
-    _, _, size, data = sys.argv
+    _, _, size, data, given = sys.argv
     torch.set_num_threads(1)
-    given = {"data.path": data, "trainer.device": "cpu", "trainer.threads": 1, **BATCHES.get(size, {})}
-    experiment = build(ConfigLayers(preset=size).over(given).load().settings)
-    train = train_loader(experiment)
-    learner = make_learner(experiment, len(train))
+    learner, train = learner_of(size, {"data.path": data, **BATCHES.get(size, {}), **json.loads(given)})
     batches = list(islice(train.epoch(0), learner.trainer.accumulate_grad_batches))
     said = {
-        "parameters": sum(parameter.numel() for parameter in experiment.model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in learner.model.parameters()),
         "windows_per_step": train.batch_size * learner.trainer.accumulate_grad_batches,
         "windows_per_epoch": train.num_windows,
     }
@@ -51,7 +59,7 @@ def work() -> None:
 
 def interleaved_ab(data: Path, sizes: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """Steps of each size in turns; the first one fills the allocator and does not count."""
-    commands = {size: [__file__, "work", size, str(data)] for size in sizes}
+    commands = {size: [__file__, "work", size, str(data), "{}"] for size in sizes}
     found = {}
     for size, (said, steps) in processes_in_turns(commands, rounds, warm_up=1).items():
         wall, cpu, peak = (list(column) for column in zip(*steps, strict=True))
@@ -67,12 +75,9 @@ def interleaved_ab(data: Path, sizes: list[str], rounds: int) -> dict[str, dict[
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments = parser(__doc__, rounds=3, rows=ROWS, output=RESULTS / "sizes.json")
     arguments.add_argument("--sensors", type=int, nargs="+", default=[50, 207, 325])
     arguments.add_argument("--sizes", nargs="+", choices=list(PRESETS), default=list(PRESETS))
-    arguments.add_argument("--rows", type=int, default=ROWS)
-    arguments.add_argument("--output", type=Path, default=RESULTS / "sizes.json")
     given = arguments.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -165,11 +164,8 @@ def counted(windows: int, sensors: int, preset: str = "xlstm-small", patch: int 
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, windows=16, sensors=207, patch=6, output=RESULTS / "step_bytes.json")
     arguments.add_argument("--preset", choices=["xlstm-small", "xlstm-large"], default="xlstm-small")
-    for name, number in (("windows", 16), ("sensors", 207), ("patch", 6)):
-        arguments.add_argument(f"--{name}", type=int, default=number)
-    arguments.add_argument("--output", type=Path, default=RESULTS / "step_bytes.json")
     given = arguments.parse_args()
     step = {name: getattr(given, name) for name in ("windows", "sensors", "preset", "patch")}
     found = counted(**step)

@@ -10,10 +10,8 @@ copy; nothing overlaps.
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
-import sys
 from pathlib import Path
 from timeit import repeat
 from typing import Any
@@ -21,12 +19,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common import METR_LA, RESULTS, answer_lines, machine, parser, processes_in_turns, write
-from socialx.dataset.loaders import Loader
-from socialx.settings.layers import ConfigLayers
-from socialx.tasks import build
-from socialx.tasks.train import make_learner
-from socialx.training.learner import Learner
+from benchmarks import sizes
+from benchmarks.common import RESULTS, machine, parser, processes_in_turns, write
 
 RESULT = RESULTS / "step_cpu.json"
 SIZES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,26 +38,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 BYTES = {"mlstm": 118, "slstm": 210, "last mlstm": 66, "last slstm": 117}
 
 
-def learner_of(size: str, data: Path, **given: Any) -> tuple[Learner, Loader]:
-    """What the toolkit trains for the settings of a size."""
-    experiment = build.build(ConfigLayers(preset=size).over({"data.path": data, **given}).load().settings)
-    train = experiment.data.loader("train", experiment.settings.loader.batch_size, shuffle=True)
-    return make_learner(experiment, len(train)), train
-
-
-def work() -> None:
-    """Answer each line of standard input with the seconds of one step."""
-    torch.set_num_threads(1)
-    size, data, given = sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
-    learner, train = learner_of(size, data, **given)
-    examples = itertools.cycle(itertools.islice(train.epoch(0), 3))
-    answer_lines(lambda: learner.step([next(examples)]))
-
-
 def interleaved_ab(size: str, data: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds of a step of each variant."""
     preset, given = SIZES[size]
-    command = [__file__, "work", preset, str(data)]
+    command = [sizes.__file__, "work", preset, str(data)]
     commands = {name: [*command, json.dumps(given | changes)] for name, changes in VARIANTS.items()}
     found = processes_in_turns(commands, rounds, warm_up=2)  # two steps compile and fill the allocator
     spent = {name: [1e3 * wall for wall, _, _ in steps] for name, (_, steps) in found.items()}
@@ -87,7 +65,7 @@ def rates() -> dict[str, float]:
 
 def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
     """The lower bound of a step of xlstm-small in milliseconds."""
-    learner, train = learner_of("xlstm-small", data)
+    learner, train = sizes.learner_of("xlstm-small", {"data.path": data})
     example = next(iter(train.epoch(0)))
     learner.step([example])
     with FlopCounterMode(display=False) as counter:
@@ -103,10 +81,7 @@ def bound(data: Path, machine: dict[str, float]) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
-    arguments.add_argument("--data", type=Path, required=True, help=METR_LA)
-    arguments.add_argument("--rounds", type=int, default=5)
-    given = arguments.parse_args()
+    given = parser(__doc__, data=True, rounds=5).parse_args()
     torch.set_num_threads(1)
     data, reached = given.data.resolve(), rates()
     record: dict[str, Any] = {"machine": machine() | reached, "bound": bound(data, reached)}
@@ -119,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    work() if sys.argv[1:2] == ["work"] else main()
+    main()

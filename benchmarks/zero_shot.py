@@ -46,7 +46,7 @@ from socialx.data.climatology import PastDays
 from socialx.drawing.canvas import BLUE, GREY, SMALL, VERMILION, picture, plain
 from socialx.files.store.store import open_store
 from socialx.scoring.intervals import fit_intervals
-from socialx.scoring.references import REFERENCES, references
+from socialx.scoring.references import AVERAGE, LAST_VALID, MEDIAN, REFERENCES, references
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.opened import open_forecasting
 from socialx.training.run_folder import CPU, TRAINED, RunFolder, open_run
@@ -55,7 +55,6 @@ RESULT = RESULTS / "zero_shot.json"
 PICTURE = Path(__file__).parent.parent / "docs/pictures/zero_shot.png"
 DAYS = (0, 1, 2, 3, 7, 14, 28)
 MINUTES = (15, 30, 60)
-COPIED, AVERAGE = "naive", "historical average"
 AS_THEN = {"batch_size": 32, "weight_decay": 3e-4}  # of every model of docs/zero-shot.md
 # What is trained on a few days: its settings, and about how many optimizer steps.
 THERE = {
@@ -129,12 +128,12 @@ def draw(results: dict[str, dict]) -> None:
     with picture(PICTURE, (4.5 * len(shown), 3.8)) as figure:
         panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axes, (name, rows) in zip(panels, shown, strict=True):
-            against = {row: 100 * (errors["all"] / rows[COPIED]["all"] - 1) for row, errors in rows.items()}
+            against = {row: 100 * (errors["all"] / rows[LAST_VALID]["all"] - 1) for row, errors in rows.items()}
             for there, color in (("linear", GREY), ("mlp-small", VERMILION)):
                 places = [place for place, days in enumerate(DAYS) if f"{there}, {label(days)}" in against]
                 values = [against[f"{there}, {label(DAYS[place])}"] for place in places]
                 axes.plot(places, values, marker=".", color=color, label=f"{there}, trained on these days")
-            axes.axhline(against[AVERAGE], color="tab:green", linewidth=1, linestyle=":", label=AVERAGE)
+            axes.axhline(against[MEDIAN], color="tab:green", linewidth=1, linestyle=":", label=MEDIAN)
             values = [against[label(days)] for days in DAYS]
             axes.plot(range(len(DAYS)), values, marker="o", color=BLUE, label="zero-shot")
             axes.axhline(0, color="black", linewidth=1)
@@ -157,7 +156,7 @@ def table(results: dict[str, dict]) -> str:
     shown = dict(networks(results))
     lines = [head("known of the network", *shown)]
     models = ("", *(f"{name}, " for name in THERE))
-    for row in (COPIED, AVERAGE, *(f"{model}{label(days)}" for model in models for days in DAYS)):
+    for row in (LAST_VALID, AVERAGE, MEDIAN, *(f"{model}{label(days)}" for model in models for days in DAYS)):
         cells = [" / ".join(f"{value:.3f}" for value in rows.get(row, {}).values()) for rows in shown.values()]
         if any(cells):
             lines.append(line([row, *cells]))
@@ -171,7 +170,7 @@ def by_sensor(run: str, data: str, part: str, days: int | None, leans: bool = Fa
     """
     opened = open_forecasting(Path(run), ConfigLayers.from_call(None, {"data": data}))
     experiment, model = opened.experiment, opened.experiment.model if leans else opened.alone
-    copying, loader = references(experiment.data)[COPIED], experiment.data.loader(part, 64, days=PastDays((days,)))
+    copying, loader = references(experiment.data)[LAST_VALID], experiment.data.loader(part, 64, days=PastDays((days,)))
     sums = torch.zeros(3, experiment.data.horizon, len(experiment.data.sensors.ids), dtype=torch.float64)
     for batch, target in loader.epoch(0):
         own = torch.from_numpy(experiment.precision.infer(model, batch))
@@ -260,11 +259,9 @@ def ship(run: str, name: str, data: str) -> None:
 
 def main() -> None:
     """Score, train there, or ship."""
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, there=False, first_hour=False)
     arguments.add_argument("runs", nargs="*", metavar="RUN")
     arguments.add_argument("--data", metavar="FILE.h5")
-    arguments.add_argument("--there", action="store_true")
-    arguments.add_argument("--first-hour", action="store_true")
     arguments.add_argument("--slower", type=float, metavar="RATIO")
     arguments.add_argument("--unpack", metavar="PACK.npz")
     arguments.add_argument("--ship", metavar="NAME")

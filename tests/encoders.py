@@ -39,8 +39,7 @@ def sequences(count: int, steps: int, width: int, dtype: torch.dtype = torch.flo
 
 
 def loss_of(y: Tensor) -> Tensor:
-    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
-    return (weights * y).sum() + y.square().sum()
+    return (torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y) * y).sum() + y.square().sum()
 
 
 def gradients(y: Tensor, x: Tensor, module: nn.Module) -> dict[str, Tensor]:

@@ -63,8 +63,7 @@ def converted(path: Any, feature: str = "avg_speed", **options: Any) -> pd.DataF
 
 def lacking(frame: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
     """What is written of a table without these rows, bool [T]: they have no readings, and none stands at an end."""
-    kept = np.flatnonzero(~rows)
-    left = frame.astype(float)
+    kept, left = np.flatnonzero(~rows), frame.astype(float)
     left[rows] = np.nan
     return left[kept[0] : kept[-1] + 1]
 

@@ -35,27 +35,23 @@ def speeds(
     rows: int = 600, sensors: int = 5, missing: float = 0.1, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values float32 [T,N] with 0 where missing, valid bool [T,N], seconds int64 [T] every five minutes."""
-    rng = np.random.default_rng(seed)
-    step = np.arange(rows)[:, None]
+    rng, step = np.random.default_rng(seed), np.arange(rows)[:, None]
     values = 55 + 8 * np.sin(2 * np.pi * step / 96 + rng.uniform(0, 6, sensors)) + rng.normal(0, 1, (rows, sensors))
     values = np.where(rng.random((rows, sensors)) < missing, 0, values).astype(np.float32)
     return values, values != 0, MONDAY + 300 * np.arange(rows, dtype=np.int64)
 
 
-def loader(
-    rows: int = 600, sensors: int = 5, batch_size: int = 8, split: str = "train", **options: object
-) -> DeviceLoader:
+def loader(rows: int = 600, sensors: int = 5, batch_size: int = 8, split: str = "train", **own: object) -> DeviceLoader:
     """Windows of 12 + 12 steps of made-up speeds."""
     values, valid, seconds = speeds(rows, sensors)
     windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
-    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **options))
+    return DeviceLoader(series(values, valid, seconds), WindowOrder(windows.split(split), batch_size, **own))
 
 
 def example(sensors: int = 5, batch_size: int = 4, seed: int = 0) -> TrainingBatch:
     """One batch of the above with its target."""
     values, valid, seconds = speeds(200, sensors, seed=seed)
-    starts = torch.arange(0, 7 * batch_size, 7)
-    made = series(values, valid, seconds)
+    starts, made = torch.arange(0, 7 * batch_size, 7), series(values, valid, seconds)
     return TrainingBatch(made.window(starts), made.target(starts))
 
 
@@ -100,8 +96,7 @@ def carry_forward(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
     values, valid [T,...] -> float32 of the same shape.  It never looks ahead, so it may be used at any row.
     """
-    row = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-    latest = np.where(valid, row, -1)
+    latest = np.where(valid, np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1)), -1)
     np.maximum.accumulate(latest, axis=0, out=latest)
     last_observed = np.take_along_axis(values, np.maximum(latest, 0), axis=0)
     return np.where(latest >= 0, last_observed, np.float32(np.nan)).astype(np.float32)

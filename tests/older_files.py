@@ -85,8 +85,7 @@ def grouped(
 
 
 def _bay(path: Path, unit: str, described: bool) -> Path:
-    values = speeds() * (1.609344 if unit == "km/h" else 1)
-    features = bay_features(values, DEGREES).astype(np.float32)
+    features = bay_features(speeds() * (1.609344 if unit == "km/h" else 1), DEGREES).astype(np.float32)
     attributes = root("pems_bay", "pems_bay_v1", features.shape)
     grouped(path, features, BAY_NAMES, attributes, unit, storage={"compression": "gzip", "chunks": (8, 4, 6)})
     if described:
@@ -196,9 +195,7 @@ OLDER: dict[str, Callable[[Path], Path]] = {
     "M0": lambda path: _la(path, "km/h", zeros=True, described=False, placed=False),
     "M1": lambda path: _la(path, "km/h", zeros=False, described=False),
     "M2": lambda path: _la(path, "km/h", zeros=False, described=True),
-    "M3": lambda path: _la(
-        path, "mph", zeros=True, described=True, keep=[r for r in range(ROWS) if r not in (5, 6, 20)]
-    ),
+    "M3": lambda path: _la(path, "mph", zeros=True, described=True, keep=sorted({*range(ROWS)} - {5, 6, 20})),
     "M4": lambda path: _la(path, "mph", zeros=False, described=True),
     "TW0": lambda path: taiwan(path, named=False),
     "TW1": lambda path: taiwan(path, named=True),

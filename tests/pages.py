@@ -147,8 +147,7 @@ def started() -> tuple[Any, asyncio.AbstractEventLoop]:
     """The browser of this process, which ends with it, and the event loop that it runs in."""
     from playwright.sync_api import sync_playwright
 
-    browser = sync_playwright().start().chromium.launch(executable_path=CHROMIUM)
-    return browser, asyncio.get_running_loop()
+    return sync_playwright().start().chromium.launch(executable_path=CHROMIUM), asyncio.get_running_loop()
 
 
 @contextmanager

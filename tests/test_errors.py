@@ -52,8 +52,7 @@ def test_settings_of_any_length_are_quoted_in_short(text: str, tmp_path: Path) -
 
 
 def test_only_the_beginning_of_something_long_is_quoted() -> None:
-    assert shortened("abc", 3) == "abc"
-    assert shortened("abcd", 3) == "abc..."
+    assert (shortened("abc", 3), shortened("abcd", 3)) == ("abc", "abc...")
     assert sample(["x" * 5000, "b"]) == f"{'x' * 60}..., b"
     line = Message("test.said", Path("x.csv"), "y" * 5000, "mend it", sample=["x" * 5000] * 9).line()
     assert line.startswith("x.csv: yyy")
@@ -68,8 +67,7 @@ def test_arguments_and_commands_are_written_for_who_reads() -> None:
 
     message = made()
     python = "overwrite=True: wrong. Try: add data={'path': 'a b.h5'}, or socialx.backfill('x.h5', rewrite=True)"
-    assert message.line() == python
-    assert str(message) == python.replace(" Try:", "\n  try:")
+    assert (message.line(), str(message)) == (python, python.replace(" Try:", "\n  try:"))
     with spelling(partial(write, "train")):
         shell = made().text()
     assert shell == "--overwrite: wrong.\n  try: add --data 'a b.h5', or socialx backfill x.h5 --rewrite"

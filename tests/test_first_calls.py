@@ -30,8 +30,7 @@ def frame_of(data: Path, rows: int = 40) -> pd.DataFrame:
 
 def test_one_run_is_named_by_its_path(run: Path) -> None:
     scores = socialx.evaluate(str(run))
-    assert list(scores) == [str(run)]
-    assert socialx.evaluate(run)[run].overall().mae == scores[str(run)].overall().mae
+    assert (list(scores), socialx.evaluate(run)[run].overall().mae) == ([str(run)], scores[str(run)].overall().mae)
     assert str(run) in socialx.report(str(run)).evaluation
 
 
@@ -39,9 +38,7 @@ def test_one_run_is_named_by_its_path(run: Path) -> None:
 def test_a_file_or_the_section_of_data_comes_first(section: bool, data: Path, tmp_path: Path) -> None:
     first, rest = ({"path": str(data), "days": 1}, {}) if section else (str(data), {"days": 1})
     made = socialx.train(first, run_dir=tmp_path / "run", max_epochs=1, **rest, **TINY)
-    assert made.settings.data.days == 1
-    assert made.settings.data.path == data
-    assert made.settings.trainer.max_epochs == 1
+    assert (made.settings.data.days, made.settings.data.path, made.settings.trainer.max_epochs) == (1, data, 1)
     assert len(made.epochs) == 1
 
 
@@ -67,8 +64,7 @@ def test_a_frame_is_data(data: Path, run: Path) -> None:
     forecast = socialx.predict(run, data=frame)
     usual = socialx.predict(run, at=frame.index[-1].to_pydatetime())
     np.testing.assert_array_equal(forecast.values, usual.values)
-    assert forecast.sensors == usual.sensors
-    assert forecast.units == usual.units
+    assert (forecast.sensors, forecast.units) == (usual.sensors, usual.units)
 
 
 def test_a_frame_may_come_in_any_order_and_with_a_zone(data: Path, run: Path) -> None:
@@ -112,8 +108,7 @@ def test_a_wrong_frame_is_refused(
 
 
 def test_a_loaded_model_forecasts_from_arrays(data: Path, run: Path) -> None:
-    model = socialx.load_model(run)
-    frame = frame_of(data, 12)
+    model, frame = socialx.load_model(run), frame_of(data, 12)
     inputs = frame.to_numpy()[None, :, :, None]  # one window, 12 steps, 4 sensors, one feature
     batch = model.batch(inputs, [str(frame.index[-1])])
     assert batch.inputs.shape == (1, 12, 4, 1)
@@ -146,9 +141,7 @@ def test_a_loaded_model_refuses_other_shapes(run: Path) -> None:
         (lambda data, run: socialx.evaluate(run).at(minutes=15), str),
     ],
 )
-def test_a_wrong_call_names_the_mistake(
-    data: Path, run: Path, call: Callable[[Path, Path], Any], named: str | type
-) -> None:
+def test_a_wrong_call_is_told_why(data: Path, run: Path, call: Callable[[Path, Path], Any], named: str | type) -> None:
     if named is str:
         with pytest.raises((SocialxError, AttributeError)):
             call(data, run)
@@ -173,8 +166,7 @@ def test_scores_are_a_frame(run: Path) -> None:
     scores = socialx.evaluate(run, baselines=True)
     frame = scores.to_frame()
     assert list(frame.columns) == ["model", "horizon", "mae", "rmse", "mape", "r2", "count", "unit"]
-    assert len(frame) == 4 * 12
-    assert set(frame["unit"]) == {"mph"}
+    assert (len(frame), set(frame["unit"])) == (4 * 12, {"mph"})
     row = frame[(frame["model"] == str(run)) & (frame["horizon"] == 15)].iloc[0]
     at = scores[run].at(minutes=15)
     assert all(row[name] == getattr(at, name) for name in ("mae", "rmse", "mape", "r2", "count"))

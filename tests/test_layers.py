@@ -56,8 +56,7 @@ def test_a_size_is_below_all_that_is_said(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", "model: {width: 48}")
     loaded = replace(ConfigLayers.read([file], flags={"model.blocks": "3"}), preset="mlp-small").load()
     assert (loaded.settings.model.width, loaded.settings.model.blocks) == (48, 3)
-    assert loaded.settings.model.encoder == "mlp"
-    assert loaded.origin["model.encoder"] == "preset mlp-small"
+    assert (loaded.settings.model.encoder, loaded.origin["model.encoder"]) == ("mlp", "preset mlp-small")
     with refuses("settings.preset", SettingsError) as caught:
         ConfigLayers(preset="tiny").load()
     assert "mlp-small, " in str(caught.value)
@@ -169,10 +168,8 @@ def test_a_broken_file_is_one_line(name: str, text: str | None, code: str, says:
 
 def test_flags_are_unique_and_short_where_they_can_be() -> None:
     flags = [flag_name(key) for key in KEYS]
-    assert len(set(flags)) == len(flags)
-    assert flag_name("trainer.precision") == "--precision"
-    assert flag_name("profile.steps") == "--steps"
-    assert flag_name("model.kind") == "--model"
+    assert (len(set(flags)), flag_name("trainer.precision")) == (len(flags), "--precision")
+    assert (flag_name("profile.steps"), flag_name("model.kind")) == ("--steps", "--model")
     assert flag_name("data.path") == "--data"
 
 
@@ -202,16 +199,14 @@ def test_settings_survive_their_file(
     path = tmp_path_factory.mktemp("settings") / "settings.yaml"
     path.write_text(to_yaml(settings))
     again = load([path], {})
-    assert again.settings == settings
-    assert as_tree(again.settings) == as_tree(settings)
+    assert (again.settings, as_tree(again.settings)) == (settings, as_tree(settings))
     assert {k for k, place in again.origin.items() if place != str(path)} == {"trainer.run_dir"}
 
 
 def test_a_setting_that_a_run_left_empty_stays_so(tmp_path: Path) -> None:
     empty = load((), {}, (), {"pooling.neighbours": ""}).settings
     assert empty.pooling.neighbours is None
-    saved = write(tmp_path / "settings.yaml", to_yaml(empty))
-    merged = of_run(saved, RESUME, flags={"trainer.max_epochs": "7"})
+    merged = of_run(write(tmp_path / "settings.yaml", to_yaml(empty)), RESUME, flags={"trainer.max_epochs": "7"})
     assert merged.settings.pooling.neighbours is None
     assert merged.settings.trainer.max_epochs == 7
 
@@ -287,8 +282,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
     assert json.loads(printed("--json", "--changed")) == {}
     rows = json.loads(printed("--json", "--changed", *CHANGED))  # the seed is 0 anyway
     names = ["model.blocks", "model.slstm_at", "pooling.neighbours", "pooling.require_locations", "trainer.precision"]
-    assert list(rows) == names
-    assert rows["pooling.neighbours"] == {"value": None, "origin": "--neighbours"}
+    assert (list(rows), rows["pooling.neighbours"]) == (names, {"value": None, "origin": "--neighbours"})
     table = [line.split()[0] for line in printed("--changed", *CHANGED).splitlines() if "." in line.split()[0]]
     assert table == names
 
@@ -312,9 +306,7 @@ def test_config_prints_only_what_is_not_the_default() -> None:
         ["--set", "model.kind=my_models:Mine", "--set", "pooling.gate_radius_km=1e-3", "--set", "data.holidays='x'"],
     ],
 )
-def test_config_prints_a_file_that_gives_the_same_settings(
-    options: list[str], only: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_config_prints_a_file_of_the_same_settings(options: list[str], only: tuple[str, ...], tmp_path: Path) -> None:
     values = {key: row["value"] for key, row in json.loads(printed("--json", *options)).items()}
     (tmp_path / "mine.yaml").write_text(printed("--yaml", *only, *options))
     again = json.loads(printed("--json", "-c", tmp_path / "mine.yaml"))
@@ -330,8 +322,7 @@ def test_config_prints_one_form() -> None:
 
 def test_a_file_may_be_named_in_two_ways() -> None:
     here, again, other = (Settings(data={"path": path}) for path in ("a.h5", "./b/../a.h5", "b.h5"))
-    assert differences(here, again) == ""
-    assert differences(here, other) == "path b.h5, not a.h5"
+    assert (differences(here, again), differences(here, other)) == ("", "path b.h5, not a.h5")
 
 
 def test_arguments_of_a_call_are_sections_or_settings_by_their_own_names() -> None:
@@ -367,8 +358,7 @@ def test_a_file_of_settings_has_each_section_once(tmp_path: Path) -> None:
 
 def test_an_environment_that_is_handed_over_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOCIALX_MODEL__WIDTH", "24")
-    assert load_settings().model.width == 24
-    assert load_settings(env={}).model.width == Settings().model.width
+    assert (load_settings().model.width, load_settings(env={}).model.width) == (24, Settings().model.width)
     assert load_settings(env={"SOCIALX_MODEL__WIDTH": "40"}).model.width == 40
 
 

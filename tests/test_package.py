@@ -129,8 +129,7 @@ def test_tasks_take_text_or_paths_and_print_nothing(tmp_path: Path, capfd: pytes
     from tests.commands import small_file
 
     path, heard = small_file(tmp_path), []
-    small = {"width": 8, "blocks": 1, "slstm_at": ()}
-    run_dir = str(tmp_path / "run")
+    small, run_dir = {"width": 8, "blocks": 1, "slstm_at": ()}, str(tmp_path / "run")
     run = socialx.train(str(path), model=small, trainer={"max_epochs": 1}, run_dir=run_dir, progress=heard.append)
     assert [type(event) for event in heard if isinstance(event, (Start, Epoch))] == [Start, Epoch]
     assert socialx.load_run(str(run)).epochs == run.epochs

@@ -385,6 +385,8 @@ CASES: dict[str, Callable[[World], str]] = {
     "tasks.user_data._refuse_table_options#1": lambda w: w.says(
         "predict", w.run, "--data", w.data, "--meta-csv", LOCATIONS
     ),
+    "tasks.predict.parse_horizon#1": lambda w: w.says("predict", w.run, "--horizon", "4h"),
+    "tasks.predict.parse_horizon#2": lambda w: w.says("predict", w.run, "--horizon", "4h"),
     "tasks.predict._late_origin#1": lambda w: w.says("predict", w.run, "--at", "2012-06-27 00:00"),
     "training.launch.launch#1": killed,
     "training.loop.TrainState.refuse_other_batches#1": lambda w: w.refusal(

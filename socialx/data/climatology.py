@@ -1,6 +1,6 @@
-"""Climatology: weighted mean per sensor and time of week, from days before the forecast origin."""
+"""What is usual at a time of week, from past days: climatology, a weighted mean, and the historical median."""
 
-# Shape letters: R rows, V numbers of days, N sensors, G targets
+# Shape letters: R rows, V numbers of days, D days, S slots, N sensors, G targets
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ OF_SENSOR = 0.5  # weight of the sensor mean, in observations: it steadies a slo
 OF_OTHERS = 2.0  # weight of other day kinds, in observations; falls with the first day of this kind
 TRUSTED_DAYS = 3.0  # days of data at which the confidence is one half
 READS_DAYS = Lock()
+WEEKDAY_DAYS, LATEST_DAYS = 28, 84  # from which on a weekday has a median of its own; the latest days that count
 TABLES = 16  # cached tables by day and day kind
 SCHEMAS = "socialx.climatology/1", "socialx.climatology/2"  # of a climatology file
 MOST_DAYS, MOST_READING = 4_000_000, 1e9  # days from 1970, and a mean observation; larger numbers are refused
@@ -369,3 +370,72 @@ class Climatology:
                     column[:, rows] = part
                 bar.advance(rows.stop - rows.start)
         return table
+
+
+@dataclass(eq=False)
+class HistoricalMedians:
+    """Historical medians in a file, from the rows before a given row, within the latest 12 weeks.
+
+    A slot takes the readings up to 20 minutes before and after on the same weekday; below four weeks of days, on all
+    working days or all days of weekends.  Speeds are skewed, so that a median errs less than a mean on many roads.
+    """
+
+    source: RowSource
+    _tables: dict[tuple[int, int, tuple[int, ...]], np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def _times(self) -> tuple[np.ndarray, ...]:
+        """The local day, the slot of the day and the weekday of each row, int64 [T]."""
+        calendar, seconds = self.source.calendar, self.source.seconds
+        return calendar.day(seconds), *calendar.time_features(seconds, self.source.step_minutes)
+
+    def lookup(self, seconds: np.ndarray, stop: int) -> np.ndarray:
+        """Return the medians float32 [R,N,G] at times int64 [R], in seconds, from the first ``stop`` rows."""
+        slots, weekdays = self.source.calendar.time_features(seconds, self.source.step_minutes)
+        medians = np.empty((len(seconds), *self.source.shape), np.float32)
+        for weekday in np.unique(weekdays).tolist():
+            rows = weekdays == weekday
+            medians[rows] = self.table(weekday, stop)[slots[rows]]
+        return medians
+
+    def table(self, weekday: int, stop: int) -> np.ndarray:
+        """Return the medians float32 [S,N,G] on a weekday, 0 for Monday, from the first ``stop`` rows.
+
+        A slot without readings takes the median over all slots; a sensor without any has NaN.
+        """
+        days, _, weekdays = (times[:stop] for times in self._times)
+        alike: tuple[int, ...] = (weekday,)
+        if len(np.unique(days)) < WEEKDAY_DAYS:
+            alike = (5, 6) if weekday > 4 else (0, 1, 2, 3, 4)
+        near = days > days.max(initial=0) - LATEST_DAYS
+        rows = np.flatnonzero(near & np.isin(weekdays, alike))
+        key = int(rows[-1]) if len(rows) else -1, len(rows), alike
+        if key not in self._tables:
+            while len(self._tables) >= TABLES:
+                del self._tables[next(iter(self._tables))]
+            self._tables[key] = self._compute(rows)
+        return self._tables[key]
+
+    def _compute(self, rows: np.ndarray) -> np.ndarray:
+        slots, (days, row_slots, _) = slots_per_day(self.source.step_minutes), (times[rows] for times in self._times)
+        readings = np.full((slots, *self.source.shape, len(np.unique(days))), np.nan, np.float32)
+        for number, day in enumerate(np.unique(days)):
+            of_day = rows[days == day]
+            first = int(of_day.min())
+            values, valid = (part[of_day - first] for part in self.source.read(slice(first, int(of_day.max()) + 1)))
+            readings[row_slots[days == day], ..., number] = np.where(valid, values, np.nan)
+        reach, table = slots_in_reach(slots) // 2, np.empty(readings.shape[:-1], np.float32)
+        for slot in range(slots):
+            near = readings[np.arange(slot - reach, slot + reach + 1) % slots]  # [2 reach + 1,N,G,D]
+            table[slot] = median(near.transpose(1, 2, 0, 3).reshape(*self.source.shape, -1))
+        return np.where(np.isnan(table), median(table.transpose(1, 2, 0)), table)
+
+
+def median(values: np.ndarray) -> np.ndarray:
+    """Return the median over the last axis, NaN left out; NaN where all are NaN or the axis is empty."""
+    if not values.shape[-1]:
+        return np.full(values.shape[:-1], np.nan, values.dtype)
+    ordered = np.sort(values, axis=-1)  # NaN last
+    count = np.isfinite(ordered).sum(-1, keepdims=True)
+    low, high = (np.take_along_axis(ordered, (count - more).clip(min=0) // 2, axis=-1)[..., 0] for more in (1, 0))
+    return np.asarray((low + high) / 2)

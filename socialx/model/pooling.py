@@ -32,7 +32,7 @@ from socialx.settings.schema import HEADS, PoolingSettings
 
 # Up to this many sensors per neighbour, masked N x N products beat gathering K vectors per sensor: gathering moves
 # 2 K E numbers per sensor through memory, and its backward scatters them.  On a CPU, E = 64, K = 32: 8 times as fast
-# at N = 207, 2.2 times at 512, 1.6 times at 640, 0.9 times at 1000 (benchmarks/pooling_cpu.py).
+# at N = 207, 2.2 times at 512, 1.6 times at 640, 0.9 times at 1000 (benchmarks/layers_cpu.py).
 DENSE_UP_TO = 20
 # On CUDA attention keeps no N x N table of a window.  Counted, it moves a sixth to a half of what gathering moves up to
 # that bound (tests/model/test_pooling.py); unmeasured on any GPU.  Its backward pass makes the gradient of the bias,

@@ -4,7 +4,7 @@
 
 On a CPU the tiles keep the logits for a few heads in the cache, where the logits for all windows would pass through
 memory at each step. On one core, a layer with 32 windows and 207 sensors, forward and backward, runs 1.4 to 1.6 times
-as fast (benchmarks/pooling_cpu.py).
+as fast (benchmarks/layers_cpu.py).
 """
 
 # Shape letters: B windows, N sensors, M keys, H heads, D channels per head

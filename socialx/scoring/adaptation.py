@@ -30,7 +30,7 @@ from socialx.core.errors import Argument, SocialxError
 from socialx.core.precision import Precision
 from socialx.core.progress import work
 from socialx.data.calendar import DAY_S, slots_per_day
-from socialx.data.medians import HistoricalMedians
+from socialx.data.climatology import HistoricalMedians
 from socialx.data.scaler import StandardScaler
 from socialx.data.source import pages
 from socialx.dataset import Dataset
@@ -156,17 +156,17 @@ def fade(forecast: Tensor, usual: Tensor, step_minutes: int) -> Tensor:
 
     forecast(l) = usual(l) + exp(-(l - p) / 45 min) (forecast(p) - usual(p)); without ``usual`` the last value stays.
     """
-    own = forecast.shape[1]
-    last, minutes = forecast[:, own - 1 :], step_minutes * torch.arange(1, usual.shape[1] - own + 1)
-    left = torch.exp(-minutes / FADE_MINUTES).to(forecast)[:, None, None] * (last - usual[:, own - 1 : own])
-    ahead = usual[:, own:] + left
+    steps = forecast.shape[1]
+    last, minutes = forecast[:, steps - 1 :], step_minutes * torch.arange(1, usual.shape[1] - steps + 1)
+    left = torch.exp(-minutes / FADE_MINUTES).to(forecast)[:, None, None] * (last - usual[:, steps - 1 : steps])
+    ahead = usual[:, steps:] + left
     return torch.cat([forecast, torch.where(ahead.isnan(), last, ahead)], dim=1)
 
 
 class PastForecasts(NamedTuple):
     """Forecasts of the network alone in the past of a file: forecast [B,p,N,G], last [B,N,G].
 
-    usual [2,B,P,N,G]: climatology and historical median; truth and valid [B,P,N,G].  P exceeds p for a longer horizon.
+    usual [B,2,P,N,G]: climatology and historical median; truth and valid [B,P,N,G].  P exceeds p for a longer horizon.
     """
 
     forecast: Tensor
@@ -189,17 +189,17 @@ class Anchor:
     @classmethod
     def choose(cls, days: Sequence[PastForecasts]) -> Anchor | None:
         """Choose by the days; None without observations."""
-        anomalies = [torch.where(past.valid, past.truth - past.usual, torch.nan).flatten(1, 2) for past in days]
-        if not anomalies:
+        if not days:
             return None
-        joined = torch.cat(anomalies, dim=1)  # [2,R,N,G]
+        truth = torch.cat([torch.where(past.valid, past.truth, torch.nan) for past in days])
+        joined = (truth[:, None] - torch.cat([past.usual for past in days])).transpose(0, 1).flatten(1, 2)  # [2,R,N,G]
         errors = joined.abs().masked_fill(joined.isnan().any(0), torch.nan).nanmean((1, 2, 3))
         index = int(errors[1] < errors[0])
         return cls(index, LEVEL_SHARE * joined[index].nanmedian(0).values.nan_to_num(0.0))
 
-    def of(self, usual: Tensor) -> Tensor:
-        """Return the anchor [B,P,N,G] from the climatology and the historical median [2,B,P,N,G]."""
-        return usual[self.index] + self.level.to(usual.device)
+    def add_level(self, usual: Tensor) -> Tensor:
+        """Return the anchor [B,P,N,G]: the level on the climatology or the historical median in usual [B,2,P,N,G]."""
+        return usual[:, self.index] + self.level.to(usual.device)
 
 
 class Leaning(NamedTuple):
@@ -233,7 +233,7 @@ class LastDays:
         """Sum the errors by day; None without observations."""
         tables = []
         for past in days:
-            valid, usual = past.valid & past.last.isfinite()[:, None], anchor.of(past.usual)
+            valid, usual = past.valid & past.last.isfinite()[:, None], anchor.add_level(past.usual)
             forecast = fade(past.forecast, usual, step_minutes)
             errors = [(lean(forecast, past.last, usual, *mix) - past.truth).abs() for mix in MIXES]
             moved = valid & (errors[NAIVE] > MOVED * past.last.abs()[:, None])
@@ -340,60 +340,55 @@ class Past:
         parts = zip(days.tolist(), whole.tolist(), rows.tolist(), strict=True)
         return [Basis(day if reaches else None, count) for day, reaches, count in parts]
 
-    def forecast(self, batch: Batch, leans: bool = True, fades: bool = True) -> Tensor:
+    def forecast(self, batch: Batch, leans: bool = True) -> Tensor:
         """Return the forecast [B,P,N,G] of windows of any days, each as its day knows the network.
 
-        leans, fades: False for the lead times of the model alone.
+        leans: False for the model alone, whose forecast neither leans nor fades into longer lead times.
         """
 
-        def on_day(basis: Basis, part: Batch) -> Tensor:
-            forecast, leaning = self._network(basis, part), self.leaning(basis) if leans else None
-            if leaning is None and not (fades and self.extends):
+        def choose(basis: Basis) -> tuple[nn.Module, Basis | None]:
+            daily = leans and (self.extends or self.leaning(basis) is not None)
+            return self.pace(basis).model if self.adapts else self.model, basis if daily else None
+
+        def compute(way: tuple[nn.Module, Basis | None], part: Batch) -> Tensor:
+            (model, basis), step_minutes = way, self.data.store.step_minutes
+            forecast: Tensor = model(part)
+            if basis is None:
                 return forecast
-            step_minutes = self.data.store.step_minutes
             if (anchor := self.anchor(basis)) is None:
-                own = f"{self.data.horizon * step_minutes}min"
-                needs = f"a forecast beyond {own} needs a day of readings before its own day"
-                shorter = f"use {Argument('horizon', own)}"
-                raise SocialxError("adapt.no-day", self.data.store.path, needs, shorter)
-            usual = anchor.of(self._usual(basis, part))
+                reach = f"{self.data.horizon * step_minutes}min"
+                needs = f"a forecast beyond {reach} needs a day of readings before its own day"
+                raise SocialxError("adapt.no-day", self.data.store.path, needs, f"use {Argument('horizon', reach)}")
+            usual, leaning = anchor.add_level(self._usual(basis, part)), self.leaning(basis)
             forecast = fade(forecast, usual, step_minutes)
             return forecast if leaning is None else leaning.apply(forecast, part.last_observed, usual)
 
-        return self._by_day(batch, on_day)
+        return self._in_parts(batch, choose, compute)
 
-    def _by_day(self, batch: Batch, compute: Callable[[Basis, Batch], Tensor]) -> Tensor:
-        """Return what is computed of the windows with one basis at a time, joined in order along the first axis."""
-        indices = indices_by(self.bases(batch.origin.tolist()))
+    def _in_parts(
+        self, batch: Batch, choose: Callable[[Basis], Key], compute: Callable[[Key, Batch], Tensor]
+    ) -> Tensor:
+        """Return what is computed of all windows with one choice at a time, joined in order along the first axis."""
+        indices = indices_by([choose(basis) for basis in self.bases(batch.origin.tolist())])
         if len(indices) == 1:
             return compute(next(iter(indices)), batch)
         parts = (Batch(*(tensor[index.to(tensor.device)] for tensor in batch)) for index in indices.values())
-        joined = torch.cat([compute(basis, part) for basis, part in zip(indices, parts, strict=True)])
+        joined = torch.cat([compute(key, part) for key, part in zip(indices, parts, strict=True)])
         return joined[torch.cat([*indices.values()]).argsort().to(joined.device)]
 
-    def _network(self, basis: Basis, batch: Batch) -> Tensor:
-        """Return the forecast [B,p,N,G] of the model alone at the network's pace."""
-        forecast: Tensor = (self.pace(basis).model if self.adapts else self.model)(batch)
-        return forecast
-
     def _usual(self, basis: Basis, batch: Batch) -> Tensor:
-        """Return climatology and historical median over the horizon, [2,B,P,N,G]; NaN where there is none."""
-        steps, origins = (
-            np.arange(1, self.file.horizon + 1) * 60 * self.data.store.step_minutes,
-            batch.origin.cpu().numpy(),
-        )
-        times = origins[:, None] + steps
+        """Return climatology and historical median over the horizon, [B,2,P,N,G]; NaN where there is none."""
+        origins, rows = batch.origin.cpu().numpy(), 0 if basis.day is None else basis.rows
+        times = origins[:, None] + 60 * self.data.store.step_minutes * np.arange(1, self.file.horizon + 1)
         shape = *times.shape, *self.data.target_source.shape
-        rows = int(np.searchsorted(self._days, basis.day or 0))
         medians = torch.from_numpy(self._medians.lookup(times.ravel(), rows).reshape(shape)).to(batch.last)
         usual = batch.climatology[:, batch.inputs.shape[1] :]
         if not usual.shape[-1]:
             usual = torch.full_like(medians, torch.nan)
         elif self.extends:
-            issued = origins.repeat(times.shape[1])
-            found = self.data.climatology.shared.lookup(times.ravel(), issued).readings[0].reshape(shape)
-            usual = torch.from_numpy(found).to(batch.last)
-        return torch.stack([usual, medians])
+            climatology = self.data.climatology.shared.lookup(times.ravel(), origins.repeat(times.shape[1]))
+            usual = torch.from_numpy(climatology.readings[0].reshape(shape)).to(batch.last)
+        return torch.stack([usual, medians], dim=1)
 
     def day_text(self, origin: int) -> str | None:
         """Return the local date at an origin, in seconds, before which rows count; None in the first day."""
@@ -421,14 +416,14 @@ class Past:
 
     def leaning(self, basis: Basis) -> Leaning | None:
         """Return the leaning by the week before a day; None where nothing leans."""
-        if basis.day is None or not self.adapts:
+        if not self.adapts or basis.day is None:
             return None
-        return self.keep("lean", basis, DAYS_KEPT, partial(self._leaning, basis.day))
+        return self.keep("lean", basis, DAYS_KEPT, partial(self._leaning, basis, basis.day))
 
-    def _leaning(self, day: int) -> Leaning | None:
-        week, anchor = list(self.past_week(day)), self.anchor(Basis(day, int(np.searchsorted(self._days, day))))
-        last_days = None if anchor is None else LastDays.measure(week, anchor, self.data.store.step_minutes)
-        return None if last_days is None else last_days.decide()
+    def _leaning(self, basis: Basis, day: int) -> Leaning | None:
+        anchor, step_minutes = self.anchor(basis), self.data.store.step_minutes
+        last_days = LastDays.measure(list(self.past_week(day)), anchor, step_minutes) if anchor else None
+        return last_days.decide() if last_days else None
 
     def anchor(self, basis: Basis) -> Anchor | None:
         """Return the anchor by the week before a day; None without observations there."""
@@ -462,14 +457,12 @@ class Past:
         times = np.arange(latest, earliest - 1, -apart)[::-1]
         times, parts = times[context.rows_at(times) >= 0], []
         for indices, batch in context.batches(times, self.batch_size):
-            alone = DailyModel(self, leans=False, fades=False)
-            forecast = torch.from_numpy(self.precision.infer(alone, batch))
+            forecast = torch.from_numpy(self.precision.infer(DailyModel(self, leans=False), batch))
             rows = context.rows_at(times[indices, None] + step_s * np.arange(1, self.file.horizon + 1))
             truth, valid = (torch.from_numpy(part[..., list(context.layout.targets)]) for part in context.read(rows))
-            usual = self._by_day(batch, lambda basis, part: self._usual(basis, part).transpose(0, 1)).transpose(0, 1)
+            usual = self._in_parts(batch, lambda basis: basis, self._usual)
             parts.append(PastForecasts(forecast, batch.last_observed, usual, truth, valid))
-        joined = (torch.cat(part, dim=part[0].ndim // 5) for part in zip(*parts, strict=True))
-        return PastForecasts(*joined) if parts else None
+        return PastForecasts(*map(torch.cat, zip(*parts, strict=True))) if parts else None
 
     def keep(self, kind: str, key: Hashable, most: int, make: Callable[[], Any]) -> Any:
         """Return what was made for a key, or make it; the ``most`` newest by kind are kept."""
@@ -505,11 +498,11 @@ class Past:
 class DailyModel(nn.Module):
     """A zero-shot model on another network, which is scaled and leans for each forecast by its local day."""
 
-    def __init__(self, past: Past, leans: bool = True, fades: bool = True) -> None:
-        """Wrap the model in a past; leans, fades: as in ``Past.forecast``."""
+    def __init__(self, past: Past, leans: bool = True) -> None:
+        """Wrap the model in a past; leans: as in ``Past.forecast``."""
         super().__init__()
-        self.model, self.past, self.leans, self.fades = past.model, past, leans, fades
+        self.model, self.past, self.leans = past.model, past, leans
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the forecast [B,P,N,G] (P lead times, G targets) in file units."""
-        return self.past.forecast(batch, self.leans, self.fades)
+        return self.past.forecast(batch, self.leans)

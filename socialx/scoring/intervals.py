@@ -329,7 +329,7 @@ class DailyIntervals:
         flow, leaning = torch.from_numpy(self.past.pace(basis).speeds), self.past.leaning(basis)
         errors = SignedErrors(flow, max(1, sum(len(part.last) for part in week)), self.protocol.horizon)
         for forecast, last, both, truth, valid in week:
-            usual = anchor.of(both)
+            usual = anchor.add_level(both)
             faded = fade(forecast, usual, self.protocol.step_minutes)
             errors.update(faded if leaning is None else leaning.apply(faded, last, usual), None, Target(truth, valid))
         enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()

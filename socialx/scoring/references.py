@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import Calendar, slots_per_day
-from socialx.data.medians import WEEKDAY_DAYS, HistoricalMedians, median
+from socialx.data.climatology import WEEKDAY_DAYS, HistoricalMedians, median
 from socialx.dataset import Dataset
 
 REFERENCES = ("naive, zeros copied", "naive", "historical average", "historical median")

@@ -278,11 +278,10 @@ def ladder_rows(evaluation: Evaluation) -> list[tuple[str, list[str], str]]:
     run with training-day climatology.
     """
     ours: dict[str, ModelScores] = {}
-    reading = {name for name, trained in evaluation.protocol.trained.items() if trained.past_days}
+    readers = {name for name, trained in evaluation.protocol.trained.items() if trained.past_days}
+    readers |= {evaluation.mean} if readers else set()
     for name, model in evaluation.distinct_models.items():
-        ours[f"{name}, which reads past days" if name in reading or (name == evaluation.mean and reading) else name] = (
-            model
-        )
+        ours[f"{name}, which reads past days" if name in readers else name] = model
         if frozen := evaluation.climatology_days.get(f"{name}, {FROZEN}"):
             ours[f"{name}, with the {FROZEN}"] = frozen
     rows = [(other.model, list(other.mae), other.source) for other in evaluation.published]

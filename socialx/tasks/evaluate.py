@@ -169,9 +169,8 @@ class Request:
             options = f"name a run folder, or add {Argument('baselines', True)} with {file}"
             raise SettingsError("score.nothing", "", "evaluate needs runs or baselines to score", options)
         if unknown := [name for name in self.by if name not in BY]:
-            raise SettingsError(
-                "score.by", "", f"{Argument('by', unknown[0])} is unknown", f"choose from {', '.join(BY)}"
-            )
+            wrong = f"{Argument('by', unknown[0])} is unknown"
+            raise SettingsError("score.by", "", wrong, f"choose from {', '.join(BY)}")
         if {*self.named} & {*self.arrays}:
             taken = "a run or file is called forecasts, as the scores of the array"
             raise SettingsError("score.same-name", "", taken, "rename the run or file")

@@ -52,11 +52,10 @@ class Opened:
 
     @property
     def ahead(self) -> Experiment:
-        """The experiment whose data have the horizon of the forecasts, which may be longer than that of the model."""
-        experiment = self.experiment
-        if (past := experiment.past) is None or not past.extends:
-            return experiment
-        return replace(experiment, data=replace(experiment.data, horizon=past.file.horizon))
+        """The experiment with the horizon of the forecasts in its data, which may exceed the horizon of the model."""
+        if (past := self.experiment.past) is None or not past.extends:
+            return self.experiment
+        return replace(self.experiment, data=replace(self.experiment.data, horizon=past.file.horizon))
 
     @property
     def alone(self) -> nn.Module:
@@ -157,10 +156,7 @@ class Band:
 
 
 def steps_ahead(data: Dataset, ahead_s: int | None) -> int:
-    """Return the steps of a horizon in seconds, at least those of the data.
-
-    Raises SettingsError for a part of a step.
-    """
+    """Return the steps in a horizon in seconds, at least the data's own; SettingsError for a part of a step."""
     step_s = 60 * data.store.step_minutes
     steps, rest = divmod(ahead_s or 0, step_s)
     if rest:
@@ -205,9 +201,8 @@ def open_forecasting(
     try:
         check_state(experiment.model, state)
     except ValueError as error:
-        raise SocialxError(
-            "run.weights", run.path, f"the weights do not fit {run.settings} ({error})", "train again"
-        ) from None
+        misfit = f"the weights do not fit {run.settings} ({error})"
+        raise SocialxError("run.weights", run.path, misfit, "train again") from None
     experiment.model.load_state_dict(state)
     finer = experiment.data.store.step_minutes // run.protocol.step_minutes if settings.model.zero_shot else 1
     model = CoarserStepAdapter(experiment.model, finer) if finer > 1 else experiment.model
@@ -233,9 +228,8 @@ def open_forecasting(
 def refuse_few(runs: Sequence[str], mean: bool) -> None:
     """Raise SettingsError for the mean of fewer than two different runs."""
     if mean and len(set(runs)) < 2:
-        raise SettingsError(
-            "mean.few", "", f"{Argument('mean', True)} needs two different runs", "name another run too"
-        )
+        needs = f"{Argument('mean', True)} needs two different runs"
+        raise SettingsError("mean.few", "", needs, "name another run too")
 
 
 def average_runs(opened: Sequence[Opened]) -> Opened:

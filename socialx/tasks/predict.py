@@ -58,12 +58,8 @@ class Asked:
     def __post_init__(self) -> None:
         """Raise SettingsError for a single time together with a first or last one."""
         if self.at is not None and (self.start is not None or self.end is not None):
-            raise SettingsError(
-                "predict.at-and-start",
-                "",
-                f"{Argument('at')} cannot be combined with {Argument('start')}",
-                "drop one of them",
-            )
+            both = f"{Argument('at')} cannot be combined with {Argument('start')}"
+            raise SettingsError("predict.at-and-start", "", both, "drop one of them")
 
     @property
     def argument(self) -> str | None:
@@ -228,16 +224,16 @@ def parse_horizon(run: TrainedRun, horizon: str | timedelta | None) -> int | Non
     if horizon is None:
         return None
     seconds, protocol = parse_freq(horizon, "horizon", "24h"), run.protocol
-    own = 60 * protocol.step_minutes * protocol.horizon
+    reach = 60 * protocol.step_minutes * protocol.horizon
     if seconds > DAY_S:
         longest = f"use {Argument('horizon', '24h')}"
         raise SettingsError("predict.horizon-day", "", f"{Argument('horizon', horizon)} is longer than a day", longest)
-    if seconds > own and not run.values.get("model.zero_shot"):
+    if seconds > reach and not run.values.get("model.zero_shot"):
         named = str(run.values.get("data.path"))
         file, steps = run.find_file(named) or named, min(MOST_STEPS, seconds // (60 * protocol.step_minutes))
         fades = Command("predict", "zero-shot", data=file, horizon=horizon)
         longer = Command("train", **{"data.path": file, "preset": preset_here(), "data.horizon": steps})
-        ends = f"{run.named} forecasts {own // 60} min, and {Argument('horizon', horizon)} asks for more"
+        ends = f"{run.named} forecasts {reach // 60} min, and {Argument('horizon', horizon)} asks for more"
         raise SettingsError("predict.horizon", "", ends, f"use a zero-shot run: {fades}; or train a run: {longer}")
     return seconds
 
@@ -254,10 +250,8 @@ def _note_zero_shot(opened: Opened, issued: int) -> None:
     days = data.climatology_days(issued)
     few = f", and forecasts are better with {PAST_DAYS} or more" if days < PAST_DAYS else ""
     scored = "" if few else Command("evaluate", opened.run.named, data=data.store.path, baselines=True)
-    note(
-        Message("predict.days", "", f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}", scored),
-        detail=not few,
-    )
+    uses = f"the zero-shot forecast uses {counted(days, 'day')} of past data{few}"
+    note(Message("predict.days", "", uses, scored), detail=not few)
     if past is not None and (leaning := past.leaning(past.bases([issued])[0])) is not None:
         percent = round(100 * leaning.below_naive)
         against = f"{abs(percent)} % {'below' if percent >= 0 else 'above'} the naive forecast"
@@ -277,9 +271,8 @@ def requested_times(experiment: Experiment, context: ContextReader, asked: Asked
     last = int(store.seconds.max())
     if first > last + JITTER_S:
         rows = f"the file ends {(last - int(store.seconds.min())) // step_s + 1} steps after the first row"
-        raise SocialxError(
-            "predict.short", store.path, f"{rows}, and one lookback is {context.layout.lookback}", "use a longer file"
-        )
+        short = f"{rows}, and one lookback is {context.layout.lookback}"
+        raise SocialxError("predict.short", store.path, short, "use a longer file")
 
     def within(time: Time | None, argument: str, default: int) -> int:
         second = default if time is None else store.clock.seconds(time, argument)
@@ -299,9 +292,8 @@ def requested_times(experiment: Experiment, context: ContextReader, asked: Asked
     interval = experiment.data.horizon * step_s if every is None else parse_freq(every, "every")
     if interval % step_s:
         other = f"{Argument('every', every)} is not a multiple of the {context.step_minutes} minutes between two rows"
-        raise SettingsError(
-            "predict.every", "", other, f"use for example {Argument('every', f'{2 * context.step_minutes}min')}"
-        )
+        multiple = f"use for example {Argument('every', f'{2 * context.step_minutes}min')}"
+        raise SettingsError("predict.every", "", other, multiple)
     begin, until = within(start, "start", first), within(end, "end", last)
     if until < begin:
         before = f"{Argument('end', shown(until))} is before the first origin, {shown(begin)}"
@@ -348,13 +340,8 @@ def find_origins(
         which = f"at {shown(wanted)} or any issue time after it" if argument == "start" else f"at {shown(wanted)}"
         raise SettingsError("predict.row", "", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
-        note(
-            Message(
-                "predict.rows-left-out",
-                store.path,
-                f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out",
-            )
-        )
+        left_out = f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"
+        note(Message("predict.rows-left-out", store.path, left_out))
     issued = times[has_row]
     age_s = age_seconds(store.timezone, int(issued[-1]))
     if argument is None and age_s > DAY_S:
@@ -373,12 +360,8 @@ def find_origins(
         until = shown(int(issued[0]))
         last = _last_observation(store, int(issued[0]))
         earlier = "" if last is None else f"use {Argument('at', shown(last))}, the last observation"
-        raise SocialxError(
-            "predict.no-observation",
-            store.path,
-            f"the {context.layout.lookback} rows until {until} hold no observation",
-            earlier,
-        )
+        empty = f"the {context.layout.lookback} rows until {until} hold no observation"
+        raise SocialxError("predict.no-observation", store.path, empty, earlier)
     return issued
 
 

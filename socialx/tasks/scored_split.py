@@ -254,21 +254,14 @@ def _within_files(scored: ScoredSplit, recorded: dict[str, np.ndarray]) -> Score
         if not has_forecast.all():
             share = f"{has_forecast.sum():,} of {len(has_forecast):,} windows of the {scored.split} split"
             which = f"{share} have a forecast of every sensor and step"
-            note(
-                Message(
-                    "split.part", name, f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
-                )
-            )
+            alone = f"{which} ({has_forecast.mean():.1%}), and every model is scored on these alone"
+            note(Message("split.part", name, alone))
         whole &= has_forecast
     if whole.all():
         return replace(scored, recorded=recorded)
     if not whole.any():
-        raise SocialxError(
-            "split.nothing-common",
-            " and ".join(recorded),
-            "the files have no window in common",
-            "score the files one by one",
-        )
+        nothing = "the files have no window in common"
+        raise SocialxError("split.nothing-common", " and ".join(recorded), nothing, "score the files one by one")
     recorded = {name: values[whole] for name, values in recorded.items()}
     scored = replace(scored, indices=scored.indices[whole], recorded=recorded)
     begin, until = map(as_text, scored.span)
@@ -299,16 +292,14 @@ def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> No
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(scored.split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        raise SocialxError(
-            "split.no-forecast", path, f"no forecast is in the {scored.split} split ({span})", "add forecasts"
-        )
+        problem = f"no forecast is in the {scored.split} split ({span})"
+        raise SocialxError("split.no-forecast", path, problem, "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]
     if sensors:
         problem = f"{len(sensors)} of {len(data.sensors.ids)} sensors have no forecast"
-        raise SocialxError(
-            "split.sensors", path, problem, "add forecasts, or score data without these sensors", sample=sensors
-        )
+        remedy = "add forecasts, or score data without these sensors"
+        raise SocialxError("split.sensors", path, problem, remedy, sample=sensors)
     if steps:
         problem = f"{len(steps)} of {data.horizon} steps have no forecast (minutes {sample(steps)})"
         raise SocialxError("split.steps", path, problem, "add forecasts")

@@ -205,9 +205,8 @@ def make_plan(layers: ConfigLayers, resume: str | Path | Run | None, overwrite: 
     loaded = layers.starting_from(start.settings, start.values, start.fixed) if start else layers.load()
     run_dir = loaded.settings.trainer.run_dir
     if start and run_dir and run_dir.resolve() == start.path.resolve():
-        raise SettingsError(
-            "train.is-start", "", f"{Argument('trainer.run_dir', run_dir)} is also the start", "name another folder"
-        )
+        taken = f"{Argument('trainer.run_dir', run_dir)} is also the start"
+        raise SettingsError("train.is-start", "", taken, "name another folder")
     begun = False
     if group.restarts:
         goes_on, begun = find_restarted_run(run_dir, group.job)
@@ -286,9 +285,8 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
         emit(describe_start(experiment, loader, run.path, group.world_size))
         if old and not group.restarts and plan.origin["trainer.max_epochs"] != str(old.settings):
             alone = f"and {run.settings} alone does not repeat this run"
-            note(
-                Message("train.rate", "", f"the learning rate now ends in epoch {settings.trainer.max_epochs}, {alone}")
-            )
+            ends = f"the learning rate now ends in epoch {settings.trainer.max_epochs}, {alone}"
+            note(Message("train.rate", "", ends))
         remedies = RESUMING if old else TRAINING
         with when_memory_runs_out(experiment, remedies, loader.batch_size), group.train_together(run.path):
             result = fit(learner, loader, validation, run, state)

@@ -85,8 +85,7 @@ def test_inspect_prints_a_table_or_json_of_one_shape_for_any_file(data: Path, tm
     assert (ours["rows"], ours["sensors"], ours["problems"]) == (400, 4, [])
     assert (ours["kind"], ours["next"]) == ("current", None)
     raw = json.loads(socialx("inspect", cut_csv(tmp_path / "raw.csv", 9), "--json").stdout)
-    assert list(raw) == list(ours)
-    assert (raw["kind"], raw["path"], raw["rows"]) == ("csv", str(tmp_path / "raw.csv"), None)
+    assert (list(raw), raw["kind"], raw["path"], raw["rows"]) == (list(ours), "csv", str(tmp_path / "raw.csv"), None)
     assert raw["next"].startswith("socialx convert auto")
 
 
@@ -117,10 +116,8 @@ def test_train_leaves_a_run_that_can_be_repeated(run: Path, data: Path) -> None:
 
 
 def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Path) -> None:
-    result = works(
-        "train", "--precision", "16-mixed", "--data", data, "--run-dir", tmp_path / "r", "--max-epochs", "1", *SMALL
-    )
-    assert "precision 16-mixed" in result.stderr
+    done = works("train", "--precision=16-mixed", "--data", data, "--run-dir", tmp_path / "r", "--max-epochs=1", *SMALL)
+    assert "precision 16-mixed" in done.stderr
     assert json.loads((tmp_path / "r/environment.json").read_text())[0]["precision"] == "16-mixed"
 
 
@@ -168,15 +165,11 @@ def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "p.json"
-    result = works(
-        "profile", "--data", data, "--steps", "5", "--warmup-steps", "1", "--json", "--output", output, *SMALL
-    )
+    result = works("profile", "--data", data, "--steps=5", "--warmup-steps", "1", "--json", "--output", output, *SMALL)
     profile = json.loads(result.stdout)
-    assert profile == json.loads(output.read_text())
-    assert next(iter(profile.items())) == ("schema", "socialx.profile/4")
+    assert (profile, next(iter(profile.items()))) == (json.loads(output.read_text()), ("schema", "socialx.profile/4"))
     assert sum(share for share in profile["shares"].values() if share is not None) == pytest.approx(1)
-    assert profile["window"]["steps"] == 5
-    assert profile["window"]["clock"] == "host"
+    assert (profile["window"]["steps"], profile["window"]["clock"]) == (5, "host")
     assert profile["gpu_busy"] is None
     assert profile["why"]["gpu_busy"] == "no CUDA device"
     assert all(rate > 0 for rate in profile["throughput"].values())
@@ -185,8 +178,7 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     assert {trial["setting"] for trial in profile["trials"]} <= {"trainer.threads", "loader.batch_size"}
     assert profile["trials"]
     assert profile["verdict"]
-    assert profile["settings"]["model"]["width"] == 8
-    assert profile["origin"]["model.width"] == "--width"
+    assert (profile["settings"]["model"]["width"], profile["origin"]["model.width"]) == (8, "--width")
     assert "trainer.seed" not in profile["origin"]
 
 
@@ -207,8 +199,7 @@ def test_profile_fails_on_a_limit_that_is_not_met_or_not_measured(data: Path) ->
     arguments = ["profile", "--data", data, *QUICK, "--json", *SMALL]
     works(*arguments, "--fail-unless", "throughput.windows_per_s>=0.001,shares.span<=1")
     missed = socialx(*arguments, "--fail-unless", "gpu_busy>=0.8,shares.span<=0,shares.input>=0")
-    assert missed.exit_code == 3
-    assert json.loads(missed.stdout)["window"]["steps"] == 6
+    assert (missed.exit_code, json.loads(missed.stdout)["window"]["steps"]) == (3, 6)
     assert missed.codes[-2:] == ("profile.unmeasured", "profile.missed")
     busy, span = missed.stderr.splitlines()[-2:]
     assert re.fullmatch(r"error: gpu_busy: .* >= 0\.8\.", busy)
@@ -341,16 +332,14 @@ def test_ctrl_c_leaves_a_run_that_scores_and_resumes(data: Path, tmp_path: Path)
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "socialx", "train", "--data", str(data), "--run-dir", str(folder)]
     options = ["--max-epochs", "500", "--patience", "500", *SMALL, "--batch-size", "8"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    training = subprocess.Popen(
-        [*command, *options], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen([*command, *options], env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 150
     while not (folder / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    training.send_signal(signal.SIGINT)
-    out, err = training.communicate(timeout=100)
-    assert training.returncode == 130, err
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=100)
+    assert child.returncode == 130, err
     assert f"socialx train --resume {folder}" in err
     assert f"socialx evaluate {folder}" in out
     assert "Traceback" not in err
@@ -469,9 +458,7 @@ def test_a_run_killed_in_its_first_epoch_is_no_dead_end(data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("option", ["--output", "--html", "--trace", "--tuned"])
 @pytest.mark.parametrize("place", [".", "file/p.json"])
-def test_a_profile_that_cannot_be_written_says_so_before_it_measures(
-    option: str, place: str, data: Path, tmp_path: Path
-) -> None:
+def test_a_profile_that_cannot_be_written_is_said_first(option: str, place: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused("profile", "--data", data, option, tmp_path / place, "--steps", "9999999", *SMALL)
 

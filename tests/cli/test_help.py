@@ -33,8 +33,7 @@ def test_the_help_of_train_is_short_and_that_of_all_settings_whole(monkeypatch: 
     assert len(short.splitlines()) <= 65
     for flag in ("--data", "--run-dir", "--resume", "--max-epochs", "--batch-size", "--precision", "--help-all"):
         assert f"{flag} " in short
-    shown = {flag_name(key) for key in KEYS if re.search(rf"^  {flag_name(key)}\b", whole, re.MULTILINE)}
-    assert len(shown) > 45
+    assert len({flag_name(key) for key in KEYS if re.search(rf"^  {flag_name(key)}\b", whole, re.MULTILINE)}) > 45
     assert "(default: 64)" in short
     assert short.count("\n  socialx train") + short.count("\n    socialx train") == 2  # examples, a line each
 

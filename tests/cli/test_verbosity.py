@@ -23,9 +23,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_normal_run_has_two_lines_of_notes_and_a_quiet_one_none(
-    name: str, run: Path, data: Path, tmp_path: Path
-) -> None:
+def test_a_normal_run_has_two_notes_and_a_quiet_one_none(name: str, run: Path, data: Path, tmp_path: Path) -> None:
     said = {}
     for flag in ("--quiet", "", "--verbose"):
         names = {"RUN": run, "DATA": data}

@@ -75,8 +75,7 @@ def test_blocks_are_as_in_the_file_smoother_or_noisier() -> None:
 
 @pytest.mark.parametrize("page", [0, 1, 2])
 def test_the_latest_reading_before_a_page_is_that_of_its_own_rows(page: int) -> None:
-    made = AugmentedSource(source(), 0, [True])
-    nothing = np.full((6, 1), np.nan, np.float32)
+    made, nothing = AugmentedSource(source(), 0, [True]), np.full((6, 1), np.nan, np.float32)
     wanted = latest_after(*made.read(slice(0, page * PAGE_ROWS)), nothing) if page else nothing
     np.testing.assert_array_equal(made.latest_before(page), wanted)
 

@@ -31,20 +31,17 @@ def made(days: int, sensors: int = 3, missing: float = 0.1, step_minutes: int = 
     return Arrays(values[..., None], valid[..., None], MONDAY + 60 * step_minutes * np.arange(rows), step_minutes)
 
 
-def by_hand(
-    source: Arrays, day: int, kind: int, time_of_day: int, sensor: int, most: int | None
-) -> tuple[float, float]:
+def by_hand(source: Arrays, day: int, kind: int, slot: int, sensor: int, most: int | None) -> tuple[float, float]:
     """A usual reading and the days behind it: every row is asked whether it counts."""
     slots = 1440 // source.step_minutes
     total, count = np.zeros(2), np.zeros(2)  # of this kind of day and of the others
     of_sensor, of_all = np.zeros(2), np.zeros(2)
     for row, second in enumerate(source.seconds):
-        time = datetime.fromtimestamp(int(second), UTC)
-        own_day = int(second) // 86_400
+        time, own_day = datetime.fromtimestamp(int(second), UTC), int(second) // 86_400
         if own_day >= day or (most is not None and own_day < day - most):
             continue
         weight = 0.5 ** ((day - own_day) / HALF_LIFE_DAYS)
-        away = ((time.hour * 60 + time.minute) // source.step_minutes - time_of_day) % slots
+        away = ((time.hour * 60 + time.minute) // source.step_minutes - slot) % slots
         for each in range(source.shape[0]):
             if source.valid[row, each, 0]:
                 entry = weight * np.array([source.values[row, each, 0], 1.0])
@@ -158,10 +155,8 @@ def test_what_is_remembered_passes_on_through_several_files(gap: int) -> None:
 def test_a_file_that_holds_the_remembered_days_too_counts_them_once() -> None:
     whole = made(9, 3, 0.3, 30)
     for rows in (200, 240):  # in the middle of a day, and at its end
-        remembered = RollingClimatology(rows_of(whole, slice(rows))).today()
-        assert_same(
-            RollingClimatology(whole, remembered), RollingClimatology(whole), range(remembered.end, remembered.end + 6)
-        )
+        known = RollingClimatology(rows_of(whole, slice(rows))).today()
+        assert_same(RollingClimatology(whole, known), RollingClimatology(whole), range(known.end, known.end + 6))
 
 
 def test_what_is_known_on_a_day_is_not_taken_for_that_of_an_earlier_one() -> None:
@@ -247,9 +242,7 @@ def test_other_modes_have_the_same_batches(file: Path, mode: str, days: PastDays
             assert torch.equal(found, wanted), name
 
 
-def test_nothing_is_left_of_the_file_that_other_modes_need(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_that_other_modes_need(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert len([*opened(file, "sharded").loader("train", 32).epoch(0)]) > 1
     assert not [*tmp_path.iterdir()]

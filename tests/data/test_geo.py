@@ -40,9 +40,7 @@ NETWORKS = {
     "towns": lambda dice, n: dice.normal(size=(n, 2)) * dice.choice([1e-3, 1, 1e4], (n, 1)),
     "date line": lambda dice, n: geo.to_plane(dice.uniform(-18, -17, n), dice.choice([-180, 180, 179.9, -179.95], n)),
     "poles": lambda dice, n: geo.to_plane(dice.choice([-90, 89.9, 90], n), dice.uniform(-180, 180, n)),
-    "a circle and its centre": lambda dice, n: (
-        np.exp(1j * np.arange(n)[:, None]).view(float) * (dice.random((n, 1)) < 0.9)
-    ),
+    "circle and centre": lambda dice, n: np.exp(1j * np.arange(n)[:, None]).view(float) * (dice.random((n, 1)) < 0.9),
 }
 
 

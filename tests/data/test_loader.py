@@ -53,8 +53,7 @@ def test_targets_are_bit_equal_to_the_file_and_missing_ones_are_masked() -> None
     values = np.array([[61.3], [np.nan], [0.0], [59.888888]], np.float32)
     valid = np.isfinite(values) & (values != 0)
     target = series(values, valid, MONDAY + 300 * np.arange(4), 1, 3).target(torch.tensor([0]))
-    assert target.valid.flatten().tolist() == [False, False, True]
-    assert target.values[0, 2, 0, 0].item() == values[3, 0]
+    assert (target.valid.flatten().tolist(), target.values[0, 2, 0, 0].item()) == ([False, False, True], values[3, 0])
     assert torch.isfinite(target.values).all()
 
 

@@ -40,8 +40,7 @@ def local(zone: str, seconds: np.ndarray) -> pd.DatetimeIndex:
 def commuting(zone: str) -> Arrays:
     """A year of rows in UTC: 30 at a quarter past eight of every day in a zone, and 60 at all other times."""
     times = local(zone, ALL_OF_2023)
-    slow = (times.hour == 8) & (times.minute // STEP == 1)
-    values = np.where(slow, 30, 60).astype(np.float32)[:, None, None]
+    values = np.where((times.hour == 8) & (times.minute // STEP == 1), 30, 60).astype(np.float32)[:, None, None]
     return Arrays(values, np.ones(values.shape, bool), ALL_OF_2023, STEP, Calendar(ZoneInfo(zone)))
 
 
@@ -94,8 +93,7 @@ def test_errors_by_hour_are_of_the_hour_of_the_zone() -> None:
         target = series.target(part)
         errors.update(torch.full_like(target.values, 60.0), series.window(part), Target(*target))
     by_hour = mae_values(errors.compute()["hour"])
-    assert np.flatnonzero(by_hour).tolist() == [8]
-    assert by_hour[8] == pytest.approx(30 / 4, abs=1e-6)
+    assert (np.flatnonzero(by_hour).tolist(), by_hour[8]) == ([8], pytest.approx(30 / 4, abs=1e-6))
 
 
 def test_holidays_are_days_of_the_zone() -> None:
@@ -110,9 +108,7 @@ def test_holidays_are_days_of_the_zone() -> None:
 def test_changes_are_where_the_clock_jumps(zone: str) -> None:
     offsets = shifts(ZoneInfo(zone), ALL_OF_2023)
     rows = np.flatnonzero(np.diff(offsets)) + 1
-    found = [
-        each for each in clock_changes(ZoneInfo(zone), np.unique(ALL_OF_2023 // DAY_S)) if each[0] >= ALL_OF_2023[0]
-    ]
+    found = [one for one in clock_changes(ZoneInfo(zone), np.unique(ALL_OF_2023 // DAY_S)) if one[0] >= ALL_OF_2023[0]]
     assert found == [(ALL_OF_2023[row], offsets[row - 1], offsets[row]) for row in rows.tolist()]
 
 

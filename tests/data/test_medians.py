@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from socialx.data.calendar import WALL
-from socialx.data.medians import HistoricalMedians, median
+from socialx.data.climatology import HistoricalMedians, median
 from socialx.data.source import Arrays
 from tests.networks import speeds
 

@@ -72,9 +72,7 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
 def test_every_window_once_over_all_processes(
     windows: int, batch_size: int, shard: int, ranks: int, shuffle: bool, epoch: int
 ) -> None:
-    orders = [
-        WindowOrder(np.arange(windows), batch_size, shuffle, 3, shard, RankShare(rank, ranks)) for rank in range(ranks)
-    ]
+    orders = [WindowOrder(np.arange(windows), batch_size, shuffle, 3, shard, RankShare(n, ranks)) for n in range(ranks)]
     served, lengths = [], set()
     for order in orders:
         places, real = order.indices(epoch)
@@ -200,9 +198,8 @@ class Broken(Arrays):
     [(2 * PAGE_ROWS + 5, "test.said", "data.h5"), (PAGE_ROWS + 5, "loader.fails", "DataLoader worker")],
 )
 def test_what_fails_in_a_worker_is_one_line(first: int, code: str, found: str) -> None:
-    loader = made(
-        "workers", Broken(LONG.values, LONG.valid, LONG.seconds), np.arange(first, first + 40), 1, batch_size=8
-    )
+    source = Broken(LONG.values, LONG.valid, LONG.seconds)
+    loader = made("workers", source, np.arange(first, first + 40), 1, batch_size=8)
     with refuses(code) as error:
         list(loader.epoch(0))
     assert found in str(error.value)
@@ -268,8 +265,7 @@ def test_the_latest_reading_after_some_rows(rows: list[bool]) -> None:
 @given(first=st.integers(0, 3000), count=st.integers(0, 5000))
 def test_pages_cut_all_rows(first: int, count: int) -> None:
     found = [row for each in pages(first, first + count) for row in (each.start, each.stop)]
-    assert found == sorted(found)
-    assert sum(found[1::2]) - sum(found[::2]) == count
+    assert (found, sum(found[1::2]) - sum(found[::2])) == (sorted(found), count)
     assert all(row % PAGE_ROWS == 0 for row in found[1:-1])
 
 

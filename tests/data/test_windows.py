@@ -37,17 +37,15 @@ def test_window_counts_of_the_published_data_sets(rows: int, rule: str, counts: 
 
 
 def test_metr_la_training_rows_end_where_the_last_training_window_ends() -> None:
-    assert split_windows(every_five_minutes(34_272), 5, DataSettings(lookback=12, horizon=12)).training_rows == slice(
-        0, 23_997
-    )
+    windows = split_windows(every_five_minutes(34_272), 5, DataSettings(lookback=12, horizon=12))
+    assert windows.training_rows == slice(0, 23_997)
 
 
 @given(rows=st.integers(60, 400), lookback=st.integers(1, 12), horizon=st.integers(1, 12))
 def test_canonical_windows_are_all_windows_in_order(rows: int, lookback: int, horizon: int) -> None:
     windows = split_windows(every_five_minutes(rows), 5, DataSettings(lookback=lookback, horizon=horizon))
     together = np.concatenate([windows.split(part) for part in SPLITS])
-    assert together.tolist() == list(range(rows - lookback - horizon + 1))
-    assert windows.across_gaps == 0
+    assert (together.tolist(), windows.across_gaps) == (list(range(rows - lookback - horizon + 1)), 0)
 
 
 STEPS = (60, 120, 299, 301, 304, 310, 600, 900, 3900, 36_300, 200_000, 0, -300, -3300)  # from a row to the next one
@@ -60,9 +58,7 @@ STEPS = (60, 120, 299, 301, 304, 310, 600, 900, 3900, 36_300, 200_000, 0, -300, 
     odd=st.dictionaries(st.integers(0, 398), st.sampled_from(STEPS), max_size=8),
     slack_s=st.sampled_from([0, 5]),
 )
-def test_the_rows_of_a_window_are_those_that_its_times_find(
-    rows: int, odd: dict[int, int], slack_s: int, rule: str
-) -> None:
+def test_the_rows_of_a_window_are_those_of_its_times(rows: int, odd: dict[int, int], slack_s: int, rule: str) -> None:
     """Whatever the steps between rows are; all other windows are left out, and counted."""
     steps = np.full(rows - 1, 300)
     for place, step in odd.items():
@@ -138,5 +134,4 @@ def test_calendar_reads_the_wall_clock() -> None:
     time_of_day, day_of_week = WALL.time_features(times.astype(np.int64), 5)
     assert time_of_day.tolist() == [0, 287, 102]
     assert day_of_week.tolist() == [3, 6, 0]  # Thursday, Sunday, Monday
-    assert slots_per_day(5) == 288
-    assert slots_per_day(7) == 206
+    assert (slots_per_day(5), slots_per_day(7)) == (288, 206)

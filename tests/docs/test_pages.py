@@ -64,8 +64,7 @@ def test_the_numbers_of_the_decisions_are_those_of_their_sources() -> None:
     assert len(KEYS) > 60
     rows = re.findall(r"^\| ([\d,]+) \|.*\| ([\d.]+) \| ([\d.]+) \|$", results("loaders_cpu.md"), re.MULTILINE)
     measured = {number for sensors, *ratios in rows if sensors in ("207", "8,600") for number in ratios}
-    assert len(measured) == 4
-    assert [number for number in measured if number not in pages["The series"]] == []
+    assert (len(measured), [number for number in measured if number not in pages["The series"]]) == (4, [])
     performance = (DOCS / "performance.md").read_text()
     counted = json.loads(results("step_bytes.json"))
     step = f"{counted['launches']} launches and {counted['bytes'] / 1e9:.2f} GB"
@@ -77,9 +76,7 @@ def results(name: str) -> str:
     return (ROOT / "benchmarks/results" / name).read_text()
 
 
-def test_the_python_of_the_data_page_reads_the_file(
-    excerpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_python_of_the_data_page_reads_it(excerpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = blocks(DOCS / "data.md", "python")
     assert len(codes) == 1
     monkeypatch.chdir(tmp_path)
@@ -130,8 +127,7 @@ def test_the_table_of_times_has_those_that_were_measured() -> None:
     for sensors, size, *cells in rows:
         of = record["sensors"][sensors][size]
         parameters, step, cpu, gib = (float(cell.replace(",", "")) for cell in cells)
-        assert parameters == of["parameters"]
-        assert step == pytest.approx(of["step_cpu_s"], abs=0.006)
+        assert (parameters, step) == (of["parameters"], pytest.approx(of["step_cpu_s"], abs=0.006))
         assert cpu == pytest.approx(of["epoch_cpu_minutes"], rel=0.06)
         assert gib == pytest.approx(of["peak_mib"] / 1024, abs=0.06)
     assert f"was {record['load_before']:.1f} at the " in page

@@ -121,8 +121,7 @@ def places(recipe: str) -> None:
     FRAME.iloc[:, :2].to_csv("city.csv")
     socialx("convert", "auto", "city.csv", "--meta-csv", "places.csv", "--output-h5", "city.h5")
     sensors = open_store(Path("city.h5")).sensors
-    assert sensors.latitude == pytest.approx([48.5, -33.25])
-    assert sensors.longitude == pytest.approx([11.75, -70.5])
+    assert (sensors.latitude, sensors.longitude) == (pytest.approx([48.5, -33.25]), pytest.approx([11.75, -70.5]))
 
 
 def test_datex() -> None:

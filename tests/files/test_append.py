@@ -118,8 +118,7 @@ def test_appending_is_converting_all_at_once(
         write(frame[order][first - repeated : last], tmp_path / "new.csv")
         done = socialx.append(grown, tmp_path / "new.csv")
         assert (done.rows, done.repeated, done.filled, done.absent) == (last - first, repeated, 0, ())
-    assert content(grown) == whole
-    assert (done.total, done.last_timestamp) == (60, "2024-02-01 00:55:00")
+    assert (content(grown), done.total, done.last_timestamp) == (whole, 60, "2024-02-01 00:55:00")
 
 
 def test_several_tables_at_once(tmp_path: Path) -> None:
@@ -127,8 +126,7 @@ def test_several_tables_at_once(tmp_path: Path) -> None:
     grown = file_of(FRAME[:20], tmp_path)
     FRAME[40:].to_csv(tmp_path / "b.csv")
     FRAME[20:40].to_csv(tmp_path / "c.csv")
-    assert socialx.append(grown, [tmp_path / "b.csv", tmp_path / "c.csv"]).rows == 40
-    assert content(grown) == whole
+    assert (socialx.append(grown, [tmp_path / "b.csv", tmp_path / "c.csv"]).rows, content(grown)) == (40, whole)
 
 
 def test_a_file_whose_times_cannot_grow_is_appended_to(tmp_path: Path, path: Path) -> None:
@@ -174,9 +172,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
     frame = network(len(moments)).set_axis(moments.rename("time"))
     whole = content(file_of(frame, tmp_path))
     path = file_of(frame[:36], tmp_path)
-    assert str(frame.index[36]) == "2024-03-31 03:00:00"
-    assert append(path, frame[36:]).filled == 0
-    assert content(path) == whole
+    assert (str(frame.index[36]), append(path, frame[36:]).filled, content(path)) == ("2024-03-31 03:00:00", 0, whole)
     path = file_of(frame[:30], tmp_path)
     assert append(path, frame[40:]).filled == 10
     assert open_store(path).timestamps.tolist() == [str(time).encode() for time in frame.index]
@@ -198,8 +194,7 @@ def test_a_file_in_utc_takes_wall_times_of_a_zone(tmp_path: Path) -> None:
         assert "Europe/Berlin" in said
         assert "--timezone UTC" in said
         assert "Europe/Berlin" in said
-    assert told(path, plain[56:], "--timezone", "UTC").exit_code == 0
-    assert content(path) == whole
+    assert (told(path, plain[56:], "--timezone", "UTC").exit_code, content(path)) == (0, whole)
 
 
 @pytest.mark.parametrize(("first", "hours"), [("2024-01-31 20:00", 5), ("2024-03-30 23:00", 6)])

@@ -50,9 +50,7 @@ def numbers(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", [[*IDS, *MORE], ["16", "12", "15", "11", "14", "13"]])
-def test_the_file_is_that_of_one_conversion(
-    order: list[str], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_that_of_one_call(order: list[str], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = append(path, grown()[30:][order], meta_csv=tmp_path / "new_places.csv")
     assert (set(done.new), done.rows, done.sensors, done.absent) == (set(MORE), 30, 6, ())
     ids = [*IDS, *done.new]
@@ -83,13 +81,10 @@ def test_later_appends_know_it(tmp_path: Path, path: Path) -> None:
     np.testing.assert_array_equal(store.values[30:, 4:], frame[MORE].to_numpy(np.float32)[30:])
     assert not store.valid[:30, 4:].any()
     assert store.sensors.lanes is not None
-    assert store.sensors.lanes.tolist() == [2, 2, 2, 2, 3, 1]
-    assert store.sensors.direction == (*"NES", "", "W", "")
+    assert (store.sensors.lanes.tolist(), store.sensors.direction) == ([2, 2, 2, 2, 3, 1], (*"NES", "", "W", ""))
 
 
-def test_what_the_locations_file_says_of_a_new_sensor_is_kept(
-    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_of_a_new_sensor_are_kept(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meta = tmp_path / "new_places.csv"
     monkeypatch.setattr("tests.files.test_append.PLACES", PLACES[["id", "lat", "lon"]])
     plain = file_of(FRAME[:30], tmp_path, "plain")
@@ -166,9 +161,8 @@ def test_an_id_in_another_case_is_no_new_sensor(
     monkeypatch.setattr("tests.files.test_append.PLACES", PLACES.assign(id=ids))
     frame = FRAME.set_axis(ids, axis=1)
     path = file_of(frame[:30], tmp_path)
-    done = append(
-        path, table(frame[30:].rename(columns=str.swapcase)), **{"meta_csv": tmp_path / "places.csv"} if meta else {}
-    )
+    places = {"meta_csv": tmp_path / "places.csv"} if meta else {}
+    done = append(path, table(frame[30:].rename(columns=str.swapcase)), **places)
     assert (done.rows, done.new, done.absent) == (30, (), ())
     np.testing.assert_array_equal(open_store(path).values, open_store(file_of(frame, tmp_path, "whole")).values)
 

@@ -94,8 +94,7 @@ def test_a_hole_is_filled_by_a_later_append(path: Path, part: slice) -> None:
     hole = range(max(20, part.start), min(40, part.stop))
     filled = [row for row in hole if np.isin(FRAME.iloc[row], [0.0, np.nan]).sum() < len(IDS)]
     done = append(path, FRAME[part])
-    assert (done.restored, done.rows) == (len(filled), 0)
-    assert done.repeated == part.stop - part.start - len(filled)
+    assert (done.restored, done.rows, done.repeated) == (len(filled), 0, part.stop - part.start - len(filled))
     wanted[[row for row in range(20, 40) if row not in hole]] = np.nan
     found = open_store(path)
     assert np.array_equal(found.values[found.valid], wanted[np.isfinite(wanted) & (wanted != 0)])
@@ -125,8 +124,7 @@ def test_what_some_sensors_lack_is_filled_and_no_reading_is_changed(path: Path) 
     path = file_of(full[:20], path.parent, "full")
     append(path, full[40:])
     append(path, full[20:30][["11"]])
-    assert append(path, full[20:40][["12", "13", "14"]]).restored == 20
-    assert append(path, full[20:40]).restored == 10
+    assert (append(path, full[20:40][["12", "13", "14"]]).restored, append(path, full[20:40]).restored) == (20, 10)
     assert np.array_equal(open_store(path).values, full.to_numpy(np.float32))
     for other in (full[15:40].assign(**{"12": np.nan}), full[15:40] + 1):
         with unchanged(path):
@@ -148,9 +146,7 @@ def test_a_long_hole_over_many_chunks_and_a_disk_without_room_for_it(tmp_path: P
 
 
 @pytest.mark.parametrize("task", ["append", "backfill"])
-def test_a_file_that_somebody_replaces_meanwhile_stays_theirs(
-    path: Path, task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_somebody_replaces_stays_theirs(path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, moved = file_of(FRAME[5:25], path.parent, "theirs", timezone=None).read_bytes(), path.with_name("moved.h5")
     path.write_bytes(theirs)
 

@@ -37,9 +37,7 @@ def write_zip(path: Path, **members: bytes) -> Path:
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f4", "<f2", "<i2", ">i8", "u1"])
 @pytest.mark.parametrize("kind", ["npy", "npz", "compressed", "columns", "columns in npz"])
-def test_every_way_to_store_an_array_is_one_file(
-    kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kind_of_array_is_one_file(kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.sources.contents.PIECE_BYTES", 1000)
     values = (np.random.default_rng(1).random((101, 7)) * 100).astype(dtype)
     stored, path = np.asfortranarray(values) if "columns" in kind else values, tmp_path / "data.np_"
@@ -184,9 +182,7 @@ def test_any_damage_is_one_line_or_harmless(tmp_path: Path) -> None:
         # Headers and directories stand at the ends.
         for place in dice.integers(-200, 200, 3) if turn % 3 else dice.integers(0, len(content), 3):
             content[place] = dice.integers(256)
-        (tmp_path / name).write_bytes(
-            bytes(content[: len(content) - (int(dice.integers(200)) if turn % 5 == 0 else 0)])
-        )
+        (tmp_path / name).write_bytes(bytes(content[: len(content) - (int(dice.integers(200)) if not turn % 5 else 0)]))
         try:
             np.asarray(open_array(tmp_path / name)).sum()
         except SocialxError as error:

@@ -91,8 +91,7 @@ def positions(path: Path) -> np.ndarray:
 @pytest.mark.parametrize("name", OLDER)
 def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path, name: str) -> None:
     path = OLDER[name](tmp_path / "old.h5")
-    before = digest(path)
-    plan = backfill(path, dry_run=True)
+    before, plan = digest(path), backfill(path, dry_run=True)
     assert plan.variant.name == ("M3/M4" if name == "M4" else name)  # a few rows without a zero may be of either
     assert (plan.rows, plan.sensors) == (27 if name == "M3" else 12 if name.startswith("TW") else ROWS, 4)
     assert bool(plan.refusal()) == (name in (*UNPLACED, *REWRITTEN))
@@ -101,15 +100,12 @@ def test_every_variant_is_recognised_and_its_plan_changes_nothing(tmp_path: Path
     assert refusal(lambda: open_store(path, "zzz"), task="train") == refused  # before its features are looked at
     asked, flags = json.loads(socialx("inspect", path, "--json").stdout), " --rewrite" if name in REWRITTEN else ""
     assert (asked["kind"], asked["next"]) == (plan.variant.name, f"socialx backfill {path}{flags}")
-    assert (asked["rows"], asked["problems"]) == (None, None)
-    assert digest(path) == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert (asked["rows"], asked["problems"], digest(path), list(tmp_path.iterdir())) == (None, None, before, [path])
 
 
 def completed(path: Path, *arguments: Path, **options: bool) -> Completion:
     """What backfill did: it left all readings as they lie in the file, no problem, and nothing for a second run."""
-    before = stored(path)
-    plan = backfill(path, *arguments, **options)
+    before, plan = stored(path), backfill(path, *arguments, **options)
     assert stored(path) == before
     assert recognise_kind(ConvertOptions(path)) == FileKind("current", "written or completed by socialx", None)
     assert options or problems(inspect(path)) == []
@@ -129,16 +125,14 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
     assert (positions(path) == (ROUNDED if name in ("P0", "M1") else TRUTH)).all()
     with h5py.File(path) as file:
         info = file["metadata/vd_info"]
-        assert info.attrs["coord_crs"] == "EPSG:4326"
-        assert sorted(info) == sorted(IDS)
+        assert (info.attrs["coord_crs"], sorted(info)) == ("EPSG:4326", sorted(IDS))
         if name == "P0":
             assert [info[vdid].attrs["lanes"] for vdid in IDS] == LANES.tolist()
             assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
             assert [info[vdid].attrs["length"] for vdid in IDS] == LENGTH.astype(np.float32).tolist()
         if name.startswith("TW"):
             assert info[IDS[0]].attrs["road_name"] == "\u8def"
-        epochs = file["metadata/timestamps_epoch"][:]
-        rules = dict(file["metadata"].attrs)
+        epochs, rules = file["metadata/timestamps_epoch"][:], dict(file["metadata"].attrs)
     store, taiwan = open_store(path), name.startswith("TW")
     assert epochs.dtype == np.int64
     assert (epochs[epochs != np.iinfo(np.int64).min] == store.seconds).all()
@@ -148,8 +142,7 @@ def test_what_a_variant_lacks_is_added_from_the_file_itself(tmp_path: Path, name
     assert rules.get("imputed") == {"M1": True, "M2": True, "M4": "unknown"}.get(name)
     assert rules.get("epoch_basis") == ("naive-utc" if taiwan else None)
     stated = STATED.get(name, ("missing readings: 0",))
-    assert plan.actions[-len(stated) :] == stated
-    assert bool(plan.actions[: -len(stated)]) == (name not in COMPLETE)
+    assert (plan.actions[-len(stated) :], bool(plan.actions[: -len(stated)])) == (stated, name not in COMPLETE)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -290,8 +283,7 @@ def test_units_that_a_file_states_stay_and_others_are_those_of_taiwan(tmp_path: 
 
 
 def test_a_later_locations_file_tells_lanes_length_and_direction(tmp_path: Path) -> None:
-    path = small_store(tmp_path / "new.h5")
-    stations = write_stations(tmp_path / "stations.csv")
+    path, stations = small_store(tmp_path / "new.h5"), write_stations(tmp_path / "stations.csv")
     with h5py.File(path) as file:
         places = {vdid: (entry.attrs["position_lat"], entry.attrs["position_lon"]) for vdid, entry in info(file)}
     lines = stations.read_text().splitlines()
@@ -340,8 +332,7 @@ def test_a_rewrite_takes_positions_and_what_else_is_unknown_from_the_locations_f
     backfill(path, tmp_path / "meta.csv", rewrite=True)
     sensors = open_store(path).sensors
     assert sensors.lanes is not None
-    assert sensors.lanes.tolist() == [7.0, *LANES[1:]]
-    assert sensors.direction == ("S", *LETTERS[1:])
+    assert (sensors.lanes.tolist(), sensors.direction) == ([7.0, *LANES[1:]], ("S", *LETTERS[1:]))
     assert sensors.latitude.tolist() == LATITUDE.tolist()
 
 
@@ -351,8 +342,7 @@ def test_a_link_stays_and_its_target_is_patched(tmp_path: Path) -> None:
     link.symlink_to("disk/real.h5")
     assert backfill(link).actions
     assert link.is_symlink()
-    assert backfill(target).actions == ()
-    assert [path.name for path in target.parent.iterdir()] == ["real.h5"]
+    assert (backfill(target).actions, [path.name for path in target.parent.iterdir()]) == ((), ["real.h5"])
 
 
 @pytest.mark.parametrize("name", REWRITTEN)
@@ -363,20 +353,17 @@ def test_the_oldest_layouts_are_written_anew_only_when_asked(tmp_path: Path, nam
     backfill(path, rewrite=True)
     with h5py.File(path) as file:
         features = file["data/features"][:]
-        assert features.dtype == np.float32
-        assert features[..., 0].tobytes() == speeds().astype(np.float32).tobytes()
+        assert (features.dtype, features[..., 0].tobytes()) == (np.float32, speeds().astype(np.float32).tobytes())
         assert features[0, :, 5].tolist() == [DEGREES[letter] for letter in LETTERS]
         assert (features[..., 1] == LANES).all()
         info = file["metadata/vd_info"]
         assert [info[vdid].attrs["direction"] for vdid in IDS] == list(LETTERS)
         assert [info[vdid].attrs["position_lat"] for vdid in IDS] == LATITUDE.tolist()
-        assert file["metadata/feature_names"][0] == b"avg_speed"
-        assert file.attrs["dataset_name"] == "pems_bay"
+        assert (file["metadata/feature_names"][0], file.attrs["dataset_name"]) == (b"avg_speed", "pems_bay")
     assert CODES["S"] != DEGREES["S"]
     store = open_store(path)
     assert store.timestamps.astype(str).tolist() == timestamps(ROWS, "2017-01-01T00:00:00")
-    assert (store.unit, store.missing, store.sensors.ids) == ("mph", 0.0, IDS)
-    assert completed(path).actions == ()
+    assert (store.unit, store.missing, store.sensors.ids, completed(path).actions) == ("mph", 0.0, IDS, ())
 
 
 def test_files_that_backfill_cannot_help(tmp_path: Path) -> None:
@@ -405,8 +392,7 @@ def test_the_old_file_is_kept_on_demand(tmp_path: Path) -> None:
     path.chmod(0o640)
     before = digest(path)
     backfill(path, backup=True)
-    assert digest(tmp_path / "old.h5.bak") == before
-    assert path.stat().st_mode & 0o777 == 0o640
+    assert (digest(tmp_path / "old.h5.bak"), path.stat().st_mode & 0o777) == (before, 0o640)
     assert (tmp_path / "old.h5.bak").stat().st_mode & 0o777 == 0o640
     backfill(path, meta(tmp_path / "meta.csv"), backup=True)
     assert digest(tmp_path / "old.h5.bak") == before  # the first one is the original
@@ -433,17 +419,14 @@ def test_a_file_that_somebody_has_open_is_left_alone(tmp_path: Path, monkeypatch
 @pytest.mark.slow
 def test_several_at_once_lose_nothing(tmp_path: Path) -> None:
     path = OLDER["P0"](tmp_path / "old.h5")
-    before = stored(path)
-    command = [sys.executable, "-m", "socialx", "backfill", str(path)]
+    before, command = stored(path), [sys.executable, "-m", "socialx", "backfill", str(path)]
     running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     errors = [process.communicate()[1] for process in running]
     for process_, error in zip(running, errors, strict=True):
         assert process_.returncode == (1 if error.startswith("error:") else 0)
         assert error.strip() == "" or "process" in error
     assert 0 in [process_.returncode for process_ in running]
-    assert stored(path) == before
-    assert backfill(path).actions == ()
-    assert list(tmp_path.iterdir()) == [path]
+    assert (stored(path), backfill(path).actions, list(tmp_path.iterdir())) == (before, (), [path])
 
 
 def test_a_read_only_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,8 +463,7 @@ def test_damaged_readings_are_named_and_nothing_is_written(tmp_path: Path, name:
         for dry_run in (True, False):
             refusal(lambda dry_run=dry_run: backfill(path, locations, dry_run=dry_run), words)
         done = socialx("backfill", path, "--meta-csv", locations)
-    assert (done.exit_code, words in done.stderr) == (1, True)
-    assert sorted(tmp_path.iterdir()) == sorted((path, locations))
+    assert (done.exit_code, words in done.stderr, sorted(tmp_path.iterdir())) == (1, True, sorted((path, locations)))
 
 
 def spoil_readings(copy: Path) -> None:
@@ -521,8 +503,7 @@ def test_many_files_and_folders_in_one_command(tmp_path: Path) -> None:
     shown = ("P0", "Taiwan VD", "4 positions", "readings: 0", "readings: only NaN", "nothing is missing")
     assert [words for words in shown if words not in planned.stdout] == []
     done = socialx("backfill", folder)
-    assert done.exit_code == 1
-    assert done.stderr.count("error:") == 1
+    assert (done.exit_code, done.stderr.count("error:")) == (1, 1)
     assert "4 of 4 sensors" in done.stderr
     assert problems(inspect(folder / "TW1.h5")) == []  # one that fails does not stop the others
     assert socialx("backfill", folder, "--meta-csv", meta(tmp_path / "meta.csv")).exit_code == 0

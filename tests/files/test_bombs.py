@@ -127,8 +127,7 @@ def test_a_table_may_have_blank_lines_and_long_ones(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_parquet_file_of_equal_rows(tmp_path: Path) -> None:
-    path = tmp_path / "city.parquet"
-    rows = 10_000_000
+    path, rows = tmp_path / "city.parquet", 10_000_000
     table = pa.table({"time": np.zeros(rows, "M8[s]"), "S1": np.ones(rows), "S2": np.ones(rows)})
     with ParquetWriter(path, table.schema) as file:
         for _ in range(3):

@@ -81,10 +81,8 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
     os.truncate(zeros, 3_000_000_000)
     more = ("--meta-csv", write_locations(tmp_path / "m.csv"), "--output-h5", tmp_path / "o.h5")
     given = [*command, zeros, *(more if "csv" in command else ())]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, given)], env=environment, capture_output=True, text=True
-    )
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, given)], env=own, capture_output=True, text=True)
     assert done.returncode == 1
     line, *_ = done.stderr.splitlines()
     assert "first" in line
@@ -93,8 +91,7 @@ def test_three_gigabytes_without_a_line_end_take_little_memory(tmp_path: Path, c
 
 @pytest.mark.slow
 def test_a_wide_header_is_no_line_without_end(tmp_path: Path) -> None:
-    path = tmp_path / "wide.csv"
-    ids = [f"sensor-{place:013d}" for place in range(100_000)]
+    path, ids = tmp_path / "wide.csv", [f"sensor-{place:013d}" for place in range(100_000)]
     row = ",".join(["61.5"] * len(ids))
     path.write_text(f"time,{','.join(ids)}\n2012-03-01 00:00:00,{row}\n")
     assert recognise_kind(ConvertOptions(path)).name == "csv"

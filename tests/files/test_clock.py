@@ -60,12 +60,10 @@ def test_a_time_that_does_not_exist_is_refused(clock: Clock) -> None:
     assert "--at '2014-03-30 03:30:00'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "typed", ["now", "2014-13-01", "2014-10-26 02:30 PST", "2014-10-26 02:30 PM", "9999-12-31", ""]
-)
-def test_other_texts_are_no_times(typed: str) -> None:
+@pytest.mark.parametrize("text", ["now", "2014-13-01", "2014-10-26 02:30 PST", "2014-10-26 02:30 PM", "9999-12-31", ""])
+def test_other_texts_are_no_times(text: str) -> None:
     with pytest.raises(SettingsError, match="is not a time"):
-        BERLIN.seconds(typed, "at")
+        BERLIN.seconds(text, "at")
 
 
 def test_a_zone_needs_that_of_the_file() -> None:
@@ -84,5 +82,4 @@ def test_what_is_seen_can_be_typed(minute: int, zone: str) -> None:
     assert clock.seconds(text, "at") == moment
     assert text.startswith(clock.text(moment)[:19])
     wall = Clock(zone)
-    assert wall.seconds(wall.text(moment), "at") == moment
-    assert wall.texts(np.array([moment])) == [wall.text(moment)]
+    assert (wall.seconds(wall.text(moment), "at"), wall.texts(np.array([moment]))) == (moment, [wall.text(moment)])

@@ -75,8 +75,7 @@ def test_whatever_it_is_one_command_makes_the_same_file(tmp_path: Path, name: st
     assert store.timestamps.astype(str).tolist() == TIMES
     wanted = VALUES.astype(np.float32)  # a lane without a reading is none
     assert (np.nan_to_num(store.values) if name == "taiwan-vd" else store.values).tobytes() == wanted.tobytes()
-    assert store.sensors.ids == IDS
-    assert store.sensors.latitude.tolist() == [34.0, 34.01, 34.02]
+    assert (store.sensors.ids, store.sensors.latitude.tolist()) == (IDS, [34.0, 34.01, 34.02])
     works("convert", name, *arguments, tmp_path / "named.h5")
     assert open_store(tmp_path / "named.h5").checksum == store.checksum
     assert json.loads(works("inspect", data, "--json").stdout)["kind"] == name
@@ -152,15 +151,13 @@ def test_ids_from_a_list_from_the_index_column_or_only_numbers(tmp_path: Path) -
     (tmp_path / "ids.txt").write_text("\n".join(reversed(IDS)) + "\n")
     request = replace(request, ids=tmp_path / "ids.txt")
     listed = read("npy", request)
-    assert listed.sensors.ids == IDS[::-1]
-    assert listed.sensors.latitude.tolist() == [34.02, 34.01, 34.0]
+    assert (listed.sensors.ids, listed.sensors.latitude.tolist()) == (IDS[::-1], [34.02, 34.01, 34.0])
     (tmp_path / "ids.txt").write_text("1,2\n")
     refusal(lambda: read("npy", request), "ids.txt", "3 sensors")
     numbered = tmp_path / "numbered.csv"
     numbered.write_text("sensor_id,latitude,longitude\n2,36,-1\n0,34,-1\n1,35,-1\n")
     found = read("npy", replace(request, meta_csv=numbered, ids=None))
-    assert found.sensors.ids == ("0", "1", "2")
-    assert found.sensors.latitude.tolist() == [34, 35, 36]
+    assert (found.sensors.ids, found.sensors.latitude.tolist()) == (("0", "1", "2"), [34, 35, 36])
     assert any("--ids FILE" in note for note in shown(found.notes))
 
 
@@ -176,9 +173,7 @@ def test_without_positions_now_and_backfilled_later(tmp_path: Path) -> None:
     works("inspect", out, "--fail-unless", "positions,vd_info")
 
 
-@pytest.mark.parametrize(
-    "said", [["--first-time", TIMES[0]], ["--channel", "1"], ["--ids", "i.txt"], ["--freq", "5min"]]
-)
+@pytest.mark.parametrize("said", [["--first-time", TIMES[0]], ["--channel", "1"], ["--ids", "ids"], ["--freq", "5min"]])
 def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path, said: list[str]) -> None:
     data, meta = write_frame(tmp_path / "d.h5", TIMES, VALUES), write_locations(tmp_path / "meta.csv")
     line = refused("convert", "metr-la", data, "--meta-csv", meta, "--output-h5", tmp_path / "o.h5", *said, code=2)
@@ -238,8 +233,7 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
 
 def test_help_names_every_format() -> None:
     text = " ".join(socialx("convert", "--help").stdout.split()).replace("- ", "-")  # a line may end within a name
-    assert [name for name in FORMATS if name not in text] == []
-    assert tuple(FORMATS) == NAMES
+    assert ([name for name in FORMATS if name not in text], tuple(FORMATS)) == ([], NAMES)
     page = (ROOT / "docs/data.md").read_text()
     assert [name for name in FORMATS if f"`{name}`" not in page] == []
 

@@ -78,8 +78,7 @@ def test_what_it_gives_is_what_the_table_in_a_file_gives(tmp_path: Path) -> None
     with also_subscribe(told.append):
         of_frame = socialx.convert("auto", WIDE, tmp_path / "a.h5", validate=True, **options)
     of_file = socialx.convert("auto", tmp_path / "frame.csv", tmp_path / "b.h5", validate=True, **options)
-    assert (of_frame.centre, of_frame.dataset) == (of_file.centre, of_file.dataset)
-    assert str(of_frame.data) == "the frame"
+    assert (of_frame.centre, of_frame.dataset, str(of_frame.data)) == (of_file.centre, of_file.dataset, "the frame")
     one, other = open_store(tmp_path / "a.h5"), open_store(tmp_path / "b.h5")
     assert one.values.tobytes() == other.values.tobytes()
     assert (one.unit, one.timezone, one.missing) == (other.unit, other.timezone, other.missing)
@@ -98,8 +97,7 @@ def test_the_zone_of_its_times_is_that_of_the_file(tmp_path: Path) -> None:
         assert store.timezone == "America/Los_Angeles"
         frames.same(read(store), WIDE)
     utc = convert_frame(zoned, tmp_path, timezone="UTC")
-    assert utc.timezone == "UTC"
-    assert read(utc).index[0] == pd.Timestamp("2024-02-01 04:00")
+    assert (utc.timezone, read(utc).index[0]) == ("UTC", pd.Timestamp("2024-02-01 04:00"))
     assert convert_frame(zoned.tz_convert("UTC"), tmp_path).timezone == "UTC"
     assert (
         convert_frame(zoned.tz_convert("UTC"), tmp_path, timezone="America/Los_Angeles").timezone

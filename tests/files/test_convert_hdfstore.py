@@ -53,8 +53,7 @@ def test_columns_are_found_by_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     frame = write_frame(tmp_path / "bay.h5", timestamps(500), values, key="speed", ids=BAY_IDS, order=[2, 0, 1])
     convert("bay", frame, write_stations(tmp_path / "meta.csv", BAY_IDS), tmp_path / "out.h5")
     store = open_store(tmp_path / "out.h5")
-    assert store.sensors.ids == BAY_IDS
-    assert store.values.tobytes() == values.astype(np.float32).tobytes()
+    assert (store.sensors.ids, store.values.tobytes()) == (BAY_IDS, values.astype(np.float32).tobytes())
 
 
 def test_a_frame_of_two_blocks(tmp_path: Path) -> None:
@@ -84,8 +83,7 @@ def test_speeds_of_dcrnn(tmp_path: Path, key: str) -> None:
     assert (contents.ids, contents.sensors) == (IDS, 3)
     assert (contents.units, contents.locations, contents.notes) == ({"avg_speed": None}, None, ())
     times, read_speeds = joined(contents)
-    assert times == timestamps(40)
-    assert read_speeds.tobytes() == values.astype(np.float32).tobytes()
+    assert (times, read_speeds.tobytes()) == (timestamps(40), values.astype(np.float32).tobytes())
 
 
 def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
@@ -96,8 +94,7 @@ def test_what_the_frame_holds_is_said(tmp_path: Path) -> None:
         file["t/axis0"].attrs["name"] = h5py.Empty("S1")
     refusal(lambda: read(path), "'t'", "--quantity flow")
     contents = read(path, quantity="flow")
-    assert (contents.ids, contents.units) == (IDS, {"flow": None})
-    assert joined(contents)[0] == timestamps(40)
+    assert (contents.ids, contents.units, joined(contents)[0]) == (IDS, {"flow": None}, timestamps(40))
     assert read(path, units="mph").feature == "avg_speed"
     assert read(changed(path, lambda file: file.move("t", "occupancy")), units="%").feature == "occupancy"
 

@@ -53,12 +53,9 @@ def test_the_rows_of_a_query_become_a_file(roads: Path, absolute: bool) -> None:
     url = f"sqlite:///{roads / 'roads.db'}" if absolute else "sqlite:///roads.db"
     assert url.startswith("sqlite:////" if absolute else "sqlite:///r")
     words = ("--query", f"{QUERY};", "--meta-csv", "at.csv", "--units", "km/h", "--output-h5", "out.h5")
-    done = works("convert", "auto", url, *words)
-    store = open_store(roads / "out.h5")
-    assert store.values.tolist() == VALUES.astype(np.float32).tolist()
-    assert store.sensors.ids == IDS
-    assert store.timestamps.astype(str).tolist() == TIMES
-    assert store.dataset_name == "roads"
+    done, store = works("convert", "auto", url, *words), open_store(roads / "out.h5")
+    assert (store.values.tolist(), store.sensors.ids) == (VALUES.astype(np.float32).tolist(), IDS)
+    assert (store.timestamps.astype(str).tolist(), store.dataset_name) == (TIMES, "roads")
     with h5py.File(roads / "out.h5") as file:
         assert file.attrs["source_data"].startswith(f"{url} (SELECT")
     assert f"{url} (" in done.stderr
@@ -69,10 +66,8 @@ def test_the_rows_of_a_query_become_a_file(roads: Path, absolute: bool) -> None:
 def test_auto_says_what_it_is_and_the_command_to_run(roads: Path) -> None:
     done = works("convert", "auto", "sqlite:///roads.db", "--query", QUERY, "--without-positions")
     assert done.stdout.startswith("sqlite:///roads.db (")
-    command = (
-        f"next: socialx convert auto sqlite:///roads.db --query '{QUERY}' --without-positions --output-h5 OUT.h5\n"
-    )
-    assert done.stderr == command
+    told = f"next: socialx convert auto sqlite:///roads.db --query '{QUERY}' --without-positions --output-h5 OUT.h5\n"
+    assert done.stderr == told
     said = api.convert("auto", "sqlite:///roads.db", query=QUERY)
     assert said.data.startswith("sqlite:///roads.db (")
     assert said.next[0].options["query"] == QUERY
@@ -108,8 +103,7 @@ def test_without_a_query_one_is_asked(roads: Path) -> None:
 def test_a_query_that_is_refused(roads: Path, query: str, words: str) -> None:
     before = (roads / "roads.db").read_bytes()
     refusal(lambda: api.convert("csv", "sqlite:///roads.db", "out.h5", query=query, meta_csv="at.csv"), words)
-    assert (roads / "roads.db").read_bytes() == before
-    assert files_of(roads) == ["at.csv", "roads.db"]
+    assert ((roads / "roads.db").read_bytes(), files_of(roads)) == (before, ["at.csv", "roads.db"])
 
 
 def test_cells_of_several_types_are_texts(roads: Path) -> None:
@@ -150,8 +144,7 @@ def test_a_query_of_a_file_and_a_database_beside_a_file_are_refused(roads: Path)
 
 @pytest.mark.parametrize("command", ["inspect", "backfill", "convert"])
 def test_no_command_tells_the_password_of_a_url(roads: Path, command: str) -> None:
-    url = f"postgresql://me:{WORD}@localhost:1/db"
-    done = socialx(command, *(["auto"] if command == "convert" else []), url)
+    done = socialx(command, *(["auto"] if command == "convert" else []), f"postgresql://me:{WORD}@localhost:1/db")
     assert done.exit_code in (1, 2)
     assert WORD not in done.output
     assert "localhost" in done.output
@@ -212,8 +205,7 @@ def test_rows_of_postgres(server: str, roads: Path) -> None:
         *("--output-h5", "out.h5")
     )  # fmt: skip
     store = open_store(roads / "out.h5")
-    assert store.values.tolist() == VALUES.astype(np.float32).tolist()
-    assert store.sensors.ids == IDS
+    assert (store.values.tolist(), store.sensors.ids) == (VALUES.astype(np.float32).tolist(), IDS)
     assert store.timestamps.astype(str).tolist() == TIMES
     assert WORD not in done.output
     assert WORD.encode() not in (roads / "out.h5").read_bytes()
@@ -233,8 +225,7 @@ def test_times_of_postgres(server: str, roads: Path, columns: str, first: str) -
     query = f"SELECT {columns}, sensor, speed::real AS speed FROM readings"  # noqa: S608
     api.convert("csv", server, "out.h5", query=query, meta_csv="at.csv", units="km/h")
     store = open_store(roads / "out.h5")
-    assert store.timestamps[0].decode() == first
-    assert store.values.tolist() == VALUES.astype(np.float32).tolist()
+    assert (store.timestamps[0].decode(), store.values.tolist()) == (first, VALUES.astype(np.float32).tolist())
 
 
 def test_what_postgres_refuses(server: str, roads: Path) -> None:

@@ -142,9 +142,7 @@ def test_the_whole_file(site: Site, tmp_path: Path, framing: str, events: list[E
     folder, total = tmp_path / "new" / "folder", len(CONTENT) if framing in ("length", "redirect") else None
     site.redirects = {f"/{NAME}": "/elsewhere/x"} if framing == "redirect" else {}
     site.framing = "length" if framing == "redirect" else framing
-    assert get(site, folder) == folder / NAME
-    assert (folder / NAME).read_bytes() == CONTENT
-    assert names(folder) == [NAME]
+    assert (get(site, folder), (folder / NAME).read_bytes(), names(folder)) == (folder / NAME, CONTENT, [NAME])
     assert [asked["path"] for asked in site.seen] == [f"/{NAME}", *site.redirects.values()]
     assert site.seen[0]["user-agent"].startswith("socialx/")
     steps = [event for event in events if isinstance(event, Work)]
@@ -156,9 +154,7 @@ def test_the_whole_file(site: Site, tmp_path: Path, framing: str, events: list[E
 def test_a_cut_file_is_fetched_anew(site: Site, tmp_path: Path, way: str, events: list[Event]) -> None:
     site.cuts, site.way = [4000, 3000], way
     get(site, tmp_path, timeout_s=0.15)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert names(tmp_path) == [NAME]
-    assert len(site.seen) == 3
+    assert ((tmp_path / NAME).read_bytes(), names(tmp_path), len(site.seen)) == (CONTENT, [NAME], 3)
     assert noted(events).count("trying again in 0 s") == 2
 
 
@@ -194,8 +190,7 @@ def test_what_is_not_the_file_is_refused_and_leaves_nothing(
     monkeypatch.setattr(download, "MOST_BYTES", 15_000)
     vars(site).update(does)
     refusal(lambda: get(site, tmp_path), f"{site.url}/{NAME}", *words, "--mirror")
-    assert len(site.seen) == asked
-    assert names(tmp_path) == []
+    assert (len(site.seen), names(tmp_path)) == (asked, [])
 
 
 def test_without_md5_it_must_be_a_table_of_locations(site: Site, tmp_path: Path) -> None:
@@ -227,8 +222,7 @@ def test_another_file_there_is_replaced_only_when_asked(site: Site, tmp_path: Pa
     assert (tmp_path / NAME).read_bytes() == b"mine"
     assert not site.seen
     get(site, tmp_path, overwrite=True)
-    assert (tmp_path / NAME).read_bytes() == CONTENT
-    assert names(tmp_path) == [NAME]
+    assert ((tmp_path / NAME).read_bytes(), names(tmp_path)) == (CONTENT, [NAME])
 
 
 def test_a_server_in_trouble_is_asked_again(site: Site, tmp_path: Path) -> None:

@@ -91,11 +91,9 @@ def test_convert_into_a_file_that_may_not_grow(tmp_path: Path, size: int) -> Non
 @pytest.mark.parametrize("name", ["P0", "M1", "V0"])
 def test_backfill_on_a_full_disk(tmp_path: Path, disk: Path, name: str, more: int) -> None:
     mount(disk, 1 << 20)
-    path = OLDER[name](disk / "old.h5")
-    stations = write_stations(tmp_path / "meta.csv", IDS)
+    path, stations = OLDER[name](disk / "old.h5"), write_stations(tmp_path / "meta.csv", IDS)
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
-    room = min(more << 10, path.stat().st_size)
-    (disk / "filler").write_bytes(b"\1" * (free - room))
+    (disk / "filler").write_bytes(b"\1" * (free - min(more << 10, path.stat().st_size)))
     with unchanged(path):
         check(run(0, "backfill", path, "--meta-csv", stations, "--rewrite"), "No space left on device")
     assert sorted(each.name for each in disk.iterdir()) == ["filler", "old.h5"]

@@ -71,9 +71,7 @@ def test_a_file_is_written_as_tables_are(tmp_path: Path) -> None:
         (None, "file.missing", ["days.csv"]),
     ],
 )
-def test_a_file_that_is_no_such_list_is_refused(
-    tmp_path: Path, content: bytes | None, code: str, says: list[str]
-) -> None:
+def test_a_file_without_a_list_is_refused(tmp_path: Path, content: bytes | None, code: str, says: list[str]) -> None:
     path = tmp_path / "days.csv"
     if content is not None:
         path.write_bytes(content)

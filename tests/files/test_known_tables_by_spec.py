@@ -65,8 +65,7 @@ def text(header: str, line: str) -> str:
 def test_a_published_table_is_read_at_once(tmp_path: Path, name: str) -> None:
     first, feature, row = ROWS[name]
     found = grid(tmp_path / "table.csv", text(HEADERS[name], row))
-    assert as_text(int(found.seconds[0])) == f"{first}:00"
-    assert found.features == (feature,)
+    assert (as_text(int(found.seconds[0])), found.features) == (f"{first}:00", (feature,))
     assert found.values.shape == (3, 2, 1)
     assert np.allclose(found.values[:, 0], 61.5)
 
@@ -80,9 +79,7 @@ def test_pems_has_no_header_and_columns_for_each_lane(tmp_path: Path) -> None:
     rows = [PEMS.format(5 * row, 400000 + sensor, 30 + row, 61.5) for row in range(3) for sensor in (1, 2)]
     for channel, value in (("speed", 61.5), ("flow", 30)):
         found = grid(tmp_path / "table.txt", "\n".join(rows) + "\n", channel=channel)
-        assert found.ids == ("400001", "400002")
-        assert found.values[0, 0, 0] == value
-        assert found.zone == "America/Los_Angeles"
+        assert (found.ids, found.values[0, 0, 0], found.zone) == (("400001", "400002"), value, "America/Los_Angeles")
 
 
 def test_scats_has_a_column_for_each_quarter_hour(tmp_path: Path) -> None:
@@ -149,5 +146,4 @@ def test_only_totals_of_lanes_are_read(tmp_path: Path) -> None:
 
 
 def test_a_table_like_metr_la_that_holds_counts_is_asked(tmp_path: Path) -> None:
-    table = text(",767541,767542", "2012-03-01 00:0{row}:00,1{row},2{row}")
-    assert proposal(tmp_path / "table.csv", table).questions
+    assert proposal(tmp_path / "table.csv", text(",767541,767542", "2012-03-01 00:0{row}:00,1{row},2{row}")).questions

@@ -39,8 +39,7 @@ def places(path: Path, text: str) -> Path:
 def test_the_published_shapes(tmp_path: Path, text: str) -> None:
     path = places(tmp_path / "meta.csv", text)
     sensors = join(("1", "2"), read_locations(path), path, static=False)
-    assert sensors.ids == ("1", "2")
-    assert sensors.latitude.tolist() == [34.0, 34.5]
+    assert (sensors.ids, sensors.latitude.tolist()) == (("1", "2"), [34.0, 34.5])
     assert sensors.longitude.tolist() == [-118.0, -118.5]
     assert sensors.lanes is None
     assert sensors.direction is None
@@ -139,8 +138,7 @@ def test_sensors_without_a_location_may_stay(tmp_path: Path) -> None:
     path = write_stations(tmp_path / "meta.csv")
     ids = ("1", IDS[1], "x")
     sensors = join(ids, read_locations(path), path, static=True, allow_missing=True)
-    assert sensors.ids == ids
-    assert sensors.direction == ("", "E", "")
+    assert (sensors.ids, sensors.direction) == (ids, ("", "E", ""))
     for column in (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length):
         assert np.isnan(np.asarray(column)).tolist() == [True, False, True]
     assert join(ids, {}, path, static=False, allow_missing=True).lanes is None

@@ -28,8 +28,7 @@ def by_night(zone: str, first: str, days: int, folder: Path) -> None:
     path = file_of(parts[0], folder, timezone=zone)
     for part in parts[1:]:
         append(path, part)
-    assert len(parts) == days
-    assert content(path) == whole
+    assert (len(parts), content(path)) == (days, whole)
 
 
 @pytest.mark.parametrize("change", [0, 1], ids=["forward", "back"])
@@ -55,5 +54,4 @@ def test_a_day_that_was_left_out_is_asked_for(first: str, tmp_path: Path) -> Non
         line = refusal(lambda: append(path, days[3]), "after", task="append")
     assert "--fill-gaps" in line
     assert append(path, days[3], fill_gaps=True).filled == len(days[2])
-    assert append(path, days[2]).restored == len(days[2])
-    assert open_store(path).clock.name == "Europe/Berlin"
+    assert (append(path, days[2]).restored, open_store(path).clock.name) == (len(days[2]), "Europe/Berlin")

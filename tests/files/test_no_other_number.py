@@ -60,8 +60,7 @@ def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.csv", long(flow=np.arange(48), speed=60.0))
     output = converted(path, channel="flow,speed")
     socialx.backfill(output, units="mph")
-    assert open_store(output, "flow").unit == "unknown"
-    assert open_store(output, "avg_speed").unit == "mph"
+    assert (open_store(output, "flow").unit, open_store(output, "avg_speed").unit) == ("unknown", "mph")
     alone = converted(path, channel="flow", overwrite=True)
     with unchanged(alone), pytest.raises(SettingsError, match="speeds"):
         socialx.backfill(alone, units="mph")
@@ -72,8 +71,7 @@ def test_the_unit_of_speeds_is_never_that_of_flows(tmp_path: Path) -> None:
 
 
 def test_two_units_in_one_table_are_refused(tmp_path: Path) -> None:
-    text = frames.network(ids=["S1", "S2"]).to_csv()
-    (tmp_path / "a.csv").write_text(text.replace("S1,S2", "S1 (mph),S2 (km/h)"))
+    (tmp_path / "a.csv").write_text(frames.network(ids=["S1", "S2"]).to_csv().replace("S1,S2", "S1 (mph),S2 (km/h)"))
     at = frames.places_of(["S1", "S2"], tmp_path / "at.csv")
     for options in ({}, {"channel": "{sensor}"}):
         with pytest.raises(SocialxError):

@@ -27,9 +27,7 @@ def test_a_name_too_long_for_a_backup_leaves_the_file_as_it_was(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_a_backup_goes_again_where_the_file_cannot_be_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_goes_again_where_the_file_is_not_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, locations = OLDER["P0"](tmp_path / "old.h5"), meta(tmp_path / "meta.csv")
     backup, before = tmp_path / "old.h5.bak", path.read_bytes()
 
@@ -42,8 +40,7 @@ def test_a_backup_goes_again_where_the_file_cannot_be_completed(
         assert not backup.exists()
         backup.write_bytes(b"of an earlier time")
         refusal(lambda: backfill(path, locations, backup=True), "No space left", task="backfill")
-    assert backup.read_bytes() == b"of an earlier time"
-    assert path.read_bytes() == before
+    assert (backup.read_bytes(), path.read_bytes()) == (b"of an earlier time", before)
     backup.unlink()
     backfill(path, locations, backup=True)
     assert backup.read_bytes() == before

@@ -30,14 +30,12 @@ Propose = Callable[..., tuple[Proposal, Path]]
 def proposed(tmp_path: Path) -> Propose:
     """Return a function that proposes how a text is read, with the options of ``convert``."""
 
-    def propose_text(
-        text: str, ids: Sequence[str] = (), encoding: str = "utf-8", **given: object
-    ) -> tuple[Proposal, Path]:
+    def read(text: str, ids: Sequence[str] = (), encoding: str = "utf-8", **given: object) -> tuple[Proposal, Path]:
         path = tmp_path / "table.csv"
         path.write_text(text, encoding)
         return propose(take_sample(path), ConvertOptions.from_call("convert", path, given), ids), path
 
-    return propose_text
+    return read
 
 
 def wide(
@@ -63,8 +61,7 @@ def grid(proposal: Proposal, path: Path) -> Any:
 
 
 def is_read(found: Any, values: np.ndarray = SPEEDS) -> None:
-    assert found.ids == IDS
-    assert as_text(int(found.seconds[0])) == TIMES[0]
+    assert (found.ids, as_text(int(found.seconds[0]))) == (IDS, TIMES[0])
     assert np.allclose(found.values[..., 0], values[: len(found.seconds)])
 
 
@@ -90,25 +87,21 @@ def seen(proposal: Proposal) -> str:
 # Proved.
 
 
-def test_columns_named_by_ids_are_sensors(proposed: Propose) -> None:
-    is_read(grid(*proposed(wide(), IDS)))
+NAMED = {
+    "columns named by ids": (wide(), IDS, {}),
+    "a column of ids": (long("time,place,speed"), IDS, {}),
+    "the user, each column": (wide(), (), {"channel": "{sensor}"}),
+    "the user": (long("time,place,other,speed", range(2 * ROWS)), (), {"sensor_column": "place", "channel": "speed"}),
+}
 
 
-def test_a_column_of_ids_names_the_sensors(proposed: Propose) -> None:
-    is_read(grid(*proposed(long("time,place,speed"), IDS)))
+@pytest.mark.parametrize(("text", "ids", "given"), NAMED.values(), ids=NAMED)
+def test_sensors_have_names(text: str, ids: Sequence[str], given: dict[str, str], proposed: Propose) -> None:
+    is_read(grid(*proposed(text, ids, **given)))
 
 
 def test_ids_in_another_spelling(proposed: Propose) -> None:
     assert grid(*proposed(wide(names=("0401", "402")), (401, "402.0"))).ids == ("0401", "402")
-
-
-def test_the_user_names_sensors_and_reading(proposed: Propose) -> None:
-    text = long("time,place,other,speed", range(2 * ROWS))
-    is_read(grid(*proposed(text, sensor_column="place", channel="speed")))
-
-
-def test_the_user_says_that_each_column_is_a_sensor(proposed: Propose) -> None:
-    is_read(grid(*proposed(wide(), channel="{sensor}")))
 
 
 GERMAN = [f"{day[8:10]}.{day[5:7]}.{day[:4]} {day[11:16]}" for day in TIMES]
@@ -161,9 +154,7 @@ def test_a_table_with_positions_keeps_them(proposed: Propose) -> None:
 
 @pytest.mark.parametrize("labels", [[f"{hour:02d}:00" for hour in range(24)], [f"{hour}:00:00" for hour in range(24)]])
 def test_clocks_in_names_beside_a_date(proposed: Propose, labels: list[str]) -> None:
-    rows = [
-        f"2024-03-0{day},{vdid}," + ",".join(str(hour + day) for hour in range(24)) for day in (4, 5) for vdid in IDS
-    ]
+    rows = [f"2024-03-0{day},{at}," + ",".join(str(hour + day) for hour in range(24)) for day in (4, 5) for at in IDS]
     found = grid(*proposed(f"date,place,{','.join(labels)}\n" + "\n".join(rows), IDS, quantity="flow"))
     assert found.values[:, 0, 0].tolist() == [hour + day for day in (4, 5) for hour in range(24)]
 

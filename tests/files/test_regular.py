@@ -23,8 +23,7 @@ def without(rows: list[int] | range, count: int = 60) -> np.ndarray:
 @pytest.mark.parametrize("gap", GAPS)
 def test_rows_that_a_source_lacks_have_no_readings(tmp_path: Path, gap: str, kind: str) -> None:
     frame, rows, path = network(), without(GAPS[gap]), tmp_path / "a.csv"
-    kept = frame[~rows]
-    paths = [path]
+    kept, paths = frame[~rows], [path]
     if kind == "wide":
         kept.to_csv(path)
     elif kind == "long":
@@ -64,8 +63,7 @@ def test_a_step_that_the_rows_do_not_have_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_step_that_is_named_is_that_of_the_axis(tmp_path: Path) -> None:
-    frame = network()
-    rows = ~without(range(0, 60, 3))
+    frame, rows = network(), ~without(range(0, 60, 3))
     frame[~rows].to_csv(tmp_path / "a.csv")
     same(converted(tmp_path / "a.csv"), frame[~rows])
     same(converted(tmp_path / "a.csv", freq="5min"), lacking(frame, rows))

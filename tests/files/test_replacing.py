@@ -37,9 +37,7 @@ def write(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_on_disk_before_its_name_then_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[Path, list[str]]] = []
 
     def sync(handle: int) -> None:
@@ -130,8 +128,7 @@ def test_an_output_with_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> N
     long = tmp_path / ("a" * 300 + ".h5")
     refusal(lambda: check_output(long, overwrite=False), "name too long)")
     refusal(lambda: write(long, "text"), "name too long)")
-    csv = cut_csv(tmp_path / "data.csv", 30)
-    refused("convert", "metr-la", csv, "--meta-csv", LOCATIONS, "--output-h5", long)
+    refused("convert", "metr-la", cut_csv(tmp_path / "data.csv", 30), "--meta-csv", LOCATIONS, "--output-h5", long)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
@@ -159,8 +156,7 @@ def test_a_folder_in_which_somebody_else_writes_stays(tmp_path: Path) -> None:
 
 
 def test_a_failed_conversion_leaves_no_folder_and_one_onto_a_link_keeps_it(tmp_path: Path) -> None:
-    csv = cut_csv(tmp_path / "data.csv", 30)
-    bad = tmp_path / "bad.csv"
+    csv, bad = cut_csv(tmp_path / "data.csv", 30), tmp_path / "bad.csv"
     bad.write_text(csv.read_text() + "2012-13-45 00:00:00,1,2,3,4\n")
     given = ("--meta-csv", LOCATIONS, "--output-h5")
     assert socialx("convert", "metr-la", bad, *given, tmp_path / "new/sub/out.h5").exit_code == 1

@@ -26,8 +26,7 @@ PLAIN, COUNT = {"avg_speed": UNKNOWN}, {"flow": UNKNOWN}
 
 def fine(rows: int, sensors: int, features: int, step: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows a step apart, of which some are lost, with gaps and codes: seconds [T] and numbers [T,N,F]."""
-    rng = np.random.default_rng(seed)
-    seconds = START + step * np.arange(rows)
+    rng, seconds = np.random.default_rng(seed), START + step * np.arange(rows)
     values = rng.uniform(1, 90, (rows, sensors, features)).round(1)
     values[rng.random(values.shape) < 0.2] = np.nan
     values[rng.random(values.shape) < 0.1] = -1
@@ -86,8 +85,7 @@ def test_steps_are_those_of_a_loop_wherever_blocks_end(features: list[str], size
 
 
 def test_sensors_may_report_at_times_of_their_own() -> None:
-    seconds = START + np.arange(3000)
-    values = np.full((3000, 60, 1), np.nan, np.float32)
+    seconds, values = START + np.arange(3000), np.full((3000, 60, 1), np.nan, np.float32)
     for sensor in range(60):
         values[sensor::60, sensor, 0] = sensor + np.arange(50)
     for sizes in ([], [1] * 70):
@@ -114,8 +112,7 @@ def test_a_single_reading_of_each_sensor_is_refused() -> None:
 def test_a_count_is_the_same_however_often_a_sensor_reports_and_when(sizes: list[int]) -> None:
     """Ten vehicles a minute: a sensor tells each minute, another each two, a third at first each five and then each."""
     seconds = START // 3600 * 3600 + 60 * np.arange(24 * 60)
-    minute = np.arange(len(seconds))
-    values = np.full((len(seconds), 3), np.nan, np.float32)
+    minute, values = np.arange(len(seconds)), np.full((len(seconds), 3), np.nan, np.float32)
     values[:, 0] = 10
     values[minute % 2 == 0, 1] = 20
     values[(minute % 5 == 0) & (minute < 720), 2] = 50
@@ -206,9 +203,7 @@ def test_predict_averages_a_finer_table(tmp_path: Path) -> None:
 
 def test_a_count_is_that_of_a_step_which_holds_no_whole_number_of_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"A": 20}, pd.date_range("2024-03-04", periods=60, freq="2min", name="time"))
-    frame.to_csv(tmp_path / "flow.csv")
-    output = tmp_path / "out.h5"
-    socialx.convert(
-        "auto", tmp_path / "flow.csv", output, resample="5min", without_positions=True, quantity="flow", channel="A"
-    )
+    path, output = tmp_path / "flow.csv", tmp_path / "out.h5"
+    frame.to_csv(path)
+    socialx.convert("auto", path, output, resample="5min", without_positions=True, quantity="flow", channel="A")
     assert (open_store(output).values == 50).all()

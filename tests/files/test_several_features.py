@@ -20,8 +20,7 @@ NAMES = ("flow", "avg_speed", "occupancy")
 
 def table(rows: int = 120, first: str = "2024-01-31 20:00") -> dict[str, pd.DataFrame]:
     """Each quantity as a frame; speeds and flows have zeros, and all have holes."""
-    rng = np.random.default_rng(5)
-    speeds = frames.network(rows, first).round(2)
+    rng, speeds = np.random.default_rng(5), frames.network(rows, first).round(2)
     flows = pd.DataFrame(rng.integers(0, 40, speeds.shape), speeds.index, speeds.columns).astype(float)
     speeds, flows = speeds.mask(flows == 0, 0.0), flows.mask(rng.random(flows.shape) < 0.1)
     return {"flow": flows, "avg_speed": speeds, "occupancy": (flows / 40).round(3)}
@@ -69,18 +68,9 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert "--targets flow" in done.stderr
     done = run("convert", "auto", tmp_path / "old.csv", *out, "flow,speed", "--missing", "none", "--overwrite")
     assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
-    refusal(
-        lambda: socialx.convert(
-            "auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,weather", sensor_column="sensor"
-        ),
-        "observations",
-    )
-    refusal(
-        lambda: socialx.convert(
-            "auto", tmp_path / "old.csv", tmp_path / "c.h5", channel="flow,flow", sensor_column="sensor"
-        ),
-        "second",
-    )
+    old, new = tmp_path / "old.csv", tmp_path / "c.h5"
+    refusal(lambda: socialx.convert("auto", old, new, channel="flow,weather", sensor_column="sensor"), "observations")
+    refusal(lambda: socialx.convert("auto", old, new, channel="flow,flow", sensor_column="sensor"), "second")
 
 
 def test_append_inspect_and_backfill_know_several_features(tmp_path: Path) -> None:
@@ -96,11 +86,9 @@ def test_append_inspect_and_backfill_know_several_features(tmp_path: Path) -> No
     refusal(lambda: socialx.append(path, write_rows(other, tmp_path / "o.csv")), "readings", task="append")
     report = socialx.inspect(path).report
     assert report is not None
-    assert report.features[:3] == list(NAMES)
-    assert run("inspect", path).exit_code == 0
+    assert (report.features[:3], run("inspect", path).exit_code) == (list(NAMES), 0)
     before = path.read_bytes()
-    assert run("backfill", path).exit_code == 0
-    assert path.read_bytes() == before
+    assert (run("backfill", path).exit_code, path.read_bytes()) == (0, before)
     right(path, parts)
 
 

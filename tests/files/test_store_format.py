@@ -136,8 +136,7 @@ def test_the_size_of_the_blocks_does_not_show(tmp_path: Path, sizes: list[int]) 
     times, values, edges = timestamps(900), speeds(900), np.cumsum([0, *sizes])
     summary = create(tmp_path / "out.h5", made_up([block(times[a:b], values[a:b]) for a, b in pairwise(edges)]))
     loaded = open_store(tmp_path / "out.h5")
-    assert summary.rows == 900
-    assert loaded.values.tobytes() == values.astype(np.float32).tobytes()
+    assert (summary.rows, loaded.values.tobytes()) == (900, values.astype(np.float32).tobytes())
     assert (loaded.unit, loaded.missing, loaded.timezone, loaded.dataset_name) == ("km/h", None, None, "mine")
     assert loaded.valid.all()
 
@@ -178,8 +177,7 @@ def ancestor_reader(path: Path) -> dict[str, Any]:
         times = [item.decode("utf-8") for item in file["metadata/timestamps"]]
         features = file["data/features"]
         assert features.ndim == 3
-        window = features[10:22, :, names.index("avg_speed")]
-        info = file["metadata/vd_info"]
+        window, info = features[10:22, :, names.index("avg_speed")], file["metadata/vd_info"]
         coordinates = {vdid: (info[vdid].attrs["position_lat"], info[vdid].attrs["position_lon"]) for vdid in vdids}
         return {
             "name": file.attrs["dataset_name"],

@@ -42,8 +42,7 @@ def store_with(folder: Path, *changes: Change) -> Path:
 
 
 def test_what_it_gives(tmp_path: Path) -> None:
-    store = open_store(small_store(tmp_path / "out.h5"))
-    values = speeds(40).astype(np.float32)
+    store, values = open_store(small_store(tmp_path / "out.h5")), speeds(40).astype(np.float32)
     assert (store.path, store.feature, store.unit, store.step_minutes) == (tmp_path / "out.h5", "avg_speed", "mph", 5)
     assert (store.missing, store.timezone, store.imputed) == (0.0, "America/Los_Angeles", False)
     dtypes = [each.dtype for each in (store.values, store.valid, store.seconds, store.timestamps)]
@@ -72,8 +71,7 @@ def test_another_feature_is_never_missing_for_being_zero(tmp_path: Path) -> None
     lanes, direction = (open_store(tmp_path / "out.h5", name) for name in ("lanes", "direction"))
     assert (lanes.unit, direction.unit, lanes.missing) == ("count", "degrees", None)
     assert lanes.valid.all()
-    assert direction.valid[0].tolist() == [True, False, False]
-    assert direction.sensors.direction == ("N", "", "")
+    assert (direction.valid[0].tolist(), direction.sensors.direction) == ([True, False, False], ("N", "", ""))
     assert np.isnan(direction.sensors.length).tolist() == [False, True, False]  # type: ignore[arg-type]
 
 

@@ -176,9 +176,7 @@ def test_speeds_of_lanes_are_plain_means_where_a_flow_is_unknown() -> None:
     np.testing.assert_array_equal(flow, [4, 0, np.nan, np.nan])
 
 
-def test_what_does_not_fit_in_memory_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_in_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, TABLE + "2024-03-04 01:00,1,2\n" * 100_000)
     monkeypatch.setattr("socialx.files.sources.contents.LARGE_BYTES", 1000)
     monkeypatch.setattr("socialx.files.sources.tables.table.LARGE_BYTES", 1000)
@@ -211,8 +209,7 @@ def test_a_damaged_file_is_named(name: str, content: str | bytes, words: list[st
 def test_a_sample_shows_how_a_text_is_written(tmp_path: Path) -> None:
     rows = "".join(f"2024-03-04 00:{minute:02};{minute},5;ü\n" for minute in range(60))
     seen = take_sample(written(tmp_path, f"time;A;B\n{rows}Summe;5,0;\n".encode("cp1252")))
-    assert (seen.kind, seen.names) == ("text", ("time", "A", "B"))
-    assert seen.rows[1] == ("2024-03-04 00:01", "1,5", "ü")
+    assert (seen.kind, seen.names, seen.rows[1]) == ("text", ("time", "A", "B"), ("2024-03-04 00:01", "1,5", "ü"))
     assert seen.tail[-1] == ("Summe", "5,0", "")
     frame = take_sample(pd.DataFrame({"A": [1.0, np.nan]}, pd.to_datetime(["2024-03-04", "2024-03-05"])))
     assert (frame.kind, frame.names) == ("frame", ("time", "A"))

@@ -49,8 +49,7 @@ def as_frame(grid: Any, spec: TableSpec, feature: int = 0) -> pd.DataFrame:
 
 
 def same(grid: Any, spec: TableSpec, frame: pd.DataFrame = WIDE, feature: int = 0) -> None:
-    found = as_frame(grid, spec, feature)
-    wanted = frame.dropna(how="all")
+    found, wanted = as_frame(grid, spec, feature), frame.dropna(how="all")
     assert (np.diff(grid.seconds) > 0).all()
     assert {*found} == {*frame}
     pd.testing.assert_frame_equal(
@@ -202,8 +201,7 @@ def seconds_of_a_simulation(path: Path) -> Any:
 
 @layout(TableSpec({"flow": "q"}, ("time",), ("road", "way")))
 def a_sensor_of_two_columns(path: Path) -> Any:
-    rows = LONG.assign(road=LONG.road.str[:1], way=LONG.road.str[1:].str.strip())
-    return text(path / "a.csv", rows)
+    return text(path / "a.csv", LONG.assign(road=LONG.road.str[:1], way=LONG.road.str[1:].str.strip()))
 
 
 @layout(TableSpec({"speed": r"speed(?P<lane>\d)"}, ("time",), ("road",), weights=r"flow(?P<lane>\d)"))

@@ -33,14 +33,12 @@ def test_a_description_comes_back_from_a_file_and_from_json(tmp_path: Path) -> N
     path = tmp_path / "table.yaml"
     for spec in (FULL, TableSpec({"flow": "q"}, ("time",)), TableSpec({"flow": "q"}, ("time",), missing=())):
         path.write_text(spec.as_yaml())
-        assert load(path) == spec
-        assert parse(spec.as_json()) == spec
+        assert (load(path), parse(spec.as_json())) == (spec, spec)
 
 
 def test_names_of_quantities_are_those_that_people_type() -> None:
     spec = TableSpec({"speed": "v"}, ("time",), units={"speed": "mph"})
-    assert spec.features == (SPEED,)
-    assert spec.units == {SPEED: "mph"}
+    assert (spec.features, spec.units) == ((SPEED,), {SPEED: "mph"})
 
 
 def test_a_file_may_say_one_name_or_several(tmp_path: Path) -> None:

@@ -98,9 +98,7 @@ def test_the_files_fit_each_other(folder: Path, command: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("command", "wrong", "spoil"), CASES)
-def test_the_file_at_fault_is_named(
-    folder: Path, command: list[str], wrong: str, spoil: Callable[[Path], object]
-) -> None:
+def test_that_file_is_named(folder: Path, command: list[str], wrong: str, spoil: Callable[[Path], object]) -> None:
     spoil(folder / wrong)
     result = socialx(*command)
     assert result.exit_code in (1, 2), result.output

@@ -20,6 +20,8 @@ from socialx.inspection.report import inspect
 from tests.commands import socialx as run
 from tests.data_files import block, made_up
 
+ALONE = {"channel": "{sensor}", "without_positions": True}
+
 
 def written(path: Path, times: pd.DatetimeIndex, form: str = "%Y-%m-%d %H:%M:%S") -> Path:
     values = np.random.default_rng(0).uniform(20, 90, (len(times), 2)).round(1)
@@ -32,9 +34,7 @@ def test_the_hour_that_spring_skips_is_no_gap(tmp_path: Path) -> None:
     data = written(tmp_path / "a.csv", local.delete(slice(50, 53)))  # and one that is
     for zone, lacking in (("Europe/Berlin", 3), (None, 15), ("America/Phoenix", 15)):
         out = tmp_path / "out.h5"
-        done = socialx.convert(
-            "auto", data, out, timezone=zone, channel="{sensor}", without_positions=True, overwrite=True
-        )
+        done = socialx.convert("auto", data, out, timezone=zone, **ALONE, overwrite=True)
         assert done.summary is not None
         report = inspect(out)
         assert done.summary.gaps == report.gaps == report.irregular_steps == 0  # one definition
@@ -57,8 +57,7 @@ def test_a_gap_around_the_skipped_hour_is_as_long_as_what_is_missing() -> None:
     wall = np.array((local - pd.Timestamp(0)) // pd.Timedelta("1s"))
     jump = int(np.argmax(np.diff(wall)))
     places, lengths = gaps(np.delete(wall, slice(jump - 5, jump + 8)), "Europe/Berlin")
-    assert places.tolist() == [jump - 6]
-    assert lengths.tolist() == [14 * 300]
+    assert (places.tolist(), lengths.tolist()) == ([jump - 6], [14 * 300])
 
 
 @given(st.lists(st.integers(1, 5), min_size=3, max_size=60), st.integers(0, 10**9))
@@ -80,7 +79,7 @@ def free_clock(rows: int = 300) -> pd.DatetimeIndex:
 def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
     data, out = written(tmp_path / "a.csv", free_clock()), tmp_path / "out.h5"
     with pytest.raises(SocialxError, match="5 min"):
-        socialx.convert("auto", data, out, channel="{sensor}", without_positions=True)
+        socialx.convert("auto", data, out, **ALONE)
     assert not out.exists()
     result = run(
         "convert", "auto", data, "--output-h5", out, "--without-positions", "--channel", "{sensor}", "--round-times"
@@ -92,18 +91,15 @@ def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
 
 
 def test_two_rows_that_would_be_one_are_refused(tmp_path: Path) -> None:
-    times = free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58"))
-    data = written(tmp_path / "a.csv", times.sort_values())
+    data = written(tmp_path / "a.csv", free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58")).sort_values())
     with pytest.raises(SocialxError, match="would"):
-        socialx.convert("auto", data, tmp_path / "out.h5", channel="{sensor}", without_positions=True, round_times=True)
+        socialx.convert("auto", data, tmp_path / "out.h5", **ALONE, round_times=True)
 
 
 def test_a_few_odd_rows_are_kept_and_said(tmp_path: Path) -> None:
     times = pd.date_range("2024-01-28", periods=200, freq="5min").insert(77, pd.Timestamp("2024-01-28 06:22"))
     out = tmp_path / "out.h5"
-    socialx.convert(
-        "auto", written(tmp_path / "a.csv", times.sort_values()), out, channel="{sensor}", without_positions=True
-    )
+    socialx.convert("auto", written(tmp_path / "a.csv", times.sort_values()), out, **ALONE)
     assert inspect(out).irregular_steps > 0
 
 
@@ -114,12 +110,9 @@ def test_speeds_that_no_road_has_are_said(tmp_path: Path) -> None:
     text[9] = f"{text[9].split(',')[0]},999,50"
     data.write_text("\n".join(text) + "\n")
     for units, found in (("mph", 1), ("km/h", 1), (None, 0)):
-        socialx.convert(
-            "auto", data, out, channel="{sensor}", quantity="speed", without_positions=True, units=units, overwrite=True
-        )
+        socialx.convert("auto", data, out, **ALONE, quantity="speed", units=units, overwrite=True)
         report = inspect(out)
-        assert report.fast_readings == found
-        assert report.highest == 999
+        assert (report.fast_readings, report.highest) == (found, 999)
     valid = open_store(out).values[open_store(out).valid]
     assert (report.lowest, report.median, report.mean) == pytest.approx(
         (valid.min(), np.median(valid), valid.mean(dtype=np.float64))

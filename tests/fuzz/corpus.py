@@ -140,8 +140,7 @@ class Corpus:
             if not told:  # another description, or none
                 chosen = replace(chosen, oracle="")
             return Case(seed, number, base, target, how, changed, chosen, target, raw=raw)
-        kind = dice.choice((*mutations.KINDS, *mutations.NAMES))
-        named = target
+        kind, named = dice.choice((*mutations.KINDS, *mutations.NAMES)), target
         if kind in mutations.NAMES and "/" not in target:
             if target not in chosen.words:  # a file that the command does not name must keep its name
                 return Case(seed, number, base, target, "empty", content, chosen, target, "empty")

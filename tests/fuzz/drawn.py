@@ -137,8 +137,7 @@ def _tidy(dice: Random, shape: str, quantity: str) -> pd.DataFrame:
     tidy, gaps = pd.DataFrame(cells, columns=["time", "sensor", "way", "lane"]), dice.choice((0, 0.1))
     speeds = [round(min(150, max(2, dice.gauss(75, 15))), 1) for _ in cells]
     readings = speeds if quantity == "speed" else [float(dice.randrange(1, 900)) for _ in cells]
-    kept = [dice.random() >= gaps or row[1] == ids[0] for row in cells]
-    return tidy.assign(value=np.where(kept, readings, np.nan))
+    return tidy.assign(value=np.where([dice.random() >= gaps or row[1] == ids[0] for row in cells], readings, np.nan))
 
 
 def _wide(tidy: pd.DataFrame, names: dict[str, str], quantity: str) -> Table:

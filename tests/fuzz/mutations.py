@@ -168,8 +168,7 @@ def of_json(content: bytes, dice: random.Random, _: Path) -> Changed:
     lines = content.splitlines()
     tree, how = of_tree([json.loads(line) for line in lines] if len(lines) > 1 else json.loads(content), dice)
     trees = tree if len(lines) > 1 and isinstance(tree, list) else [tree]
-    text = "".join(json.dumps(each, default=str) + "\n" for each in trees)
-    return text.encode("utf-8", "surrogatepass"), how
+    return "".join(json.dumps(each, default=str) + "\n" for each in trees).encode("utf-8", "surrogatepass"), how
 
 
 def of_yaml(content: bytes, dice: random.Random, _: Path) -> Changed:
@@ -278,8 +277,7 @@ def _change_object(file: h5py.File, name: str, dice: random.Random) -> str:
         shapes = values[None], values[:0], values[:1], values[..., :1], values.T, values.ravel()
         others |= {f"shape {each.shape}": each for each in shapes} | {dice.choice([*ODD]): dice.choice([*ODD.values()])}
         others["vast"] = (many, *old.shape[1:])
-    how = dice.choice(list(others))
-    dtype = old.dtype
+    how, dtype = dice.choice(list(others)), old.dtype
     del file[name]
     if how == "vast":
         file.create_dataset(name, others[how], dtype, chunks=tuple(min(size, 64) or 1 for size in others[how]))

@@ -26,15 +26,13 @@ Reading = tuple[list[str], list[str], np.ndarray]  # ids, times, values
 def _npy(path: Path) -> Reading:
     values = np.load(path, allow_pickle=False)
     values = values[..., 0] if values.ndim == 3 else values
-    ids = (path.parent / "ids.txt").read_text("utf-8-sig").replace(",", " ").split()
-    return ids, timestamps(len(values)), values
+    return (path.parent / "ids.txt").read_text("utf-8-sig").replace(",", " ").split(), timestamps(len(values)), values
 
 
 def _hdfstore(path: Path) -> Reading:
     with h5py.File(path) as file:
         frame = next(group for group in file.values() if isinstance(group, h5py.Group) and "axis0" in group)
-        labels = [_label(each) for each in frame["axis0"][:]]
-        index = frame["axis1"]
+        labels, index = [_label(each) for each in frame["axis0"][:]], frame["axis1"]
         kind = index.attrs.get("kind", b"datetime64")
         kind = kind.decode() if isinstance(kind, bytes) else str(kind)
         unit = (re.search(r"\[(\w+)\]", kind) or [None, "ns"])[1]

@@ -58,8 +58,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 def run(case: Case, corpus: Corpus, folder: Path) -> Result:
     """Run the command of a case in the empty ``folder``."""
     case.lay_out(folder)
-    before = snapshot(folder)
-    outcome = child.command(case.command.words, folder)
+    before, outcome = snapshot(folder), child.command(case.command.words, folder)
     wrong = faults(case, outcome, before, snapshot(folder))
     if outcome.code == 0 and case.command.oracle:
         wrong += _compared(case, corpus, folder, outcome)
@@ -158,13 +157,11 @@ class Summary:
         return "\n".join(lines)
 
 
-def run_many(
-    corpus: Corpus, seed: int, numbers: Iterable[int], show: Callable[[Result], None] | None = None
-) -> Summary:
+def run_many(corpus: Corpus, seed: int, cases: Iterable[int], show: Callable[[Result], None] | None = None) -> Summary:
     """Run the cases of these numbers; ``show`` is called with each that failed."""
     summary, started = Summary(), time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        for number in numbers:
+        for number in cases:
             scratch, folder = Path(place, "scratch"), Path(place, "case")
             for each in (scratch, folder):
                 shutil.rmtree(each, ignore_errors=True)

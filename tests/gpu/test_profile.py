@@ -58,8 +58,7 @@ def test_the_profile_says_how_busy_the_device_was() -> None:
     assert 0 < kernels.launches_per_step <= 2 * kernels.per_step
     assert kernels.traced_steps == 8
     assert 0.5 < kernels.slowdown < 10
-    assert len(kernels.top) == 5
-    assert profile.sync == Sync(0.0)
+    assert (len(kernels.top), profile.sync) == (5, Sync(0.0))
 
 
 @needs_card
@@ -102,8 +101,7 @@ def test_a_replayed_graph_is_one_launch_of_many_kernels() -> None:
     assert trace.kernels is not None, trace.why
     assert trace.kernels.per_step >= 20
     assert 1 <= trace.kernels.launches_per_step <= 3  # a replay may also set seed and offset of the generator
-    assert sum(trace.span.values()) == pytest.approx(1)
-    assert trace.span["unknown"] == 0
+    assert (sum(trace.span.values()), trace.span["unknown"]) == (pytest.approx(1), 0)
 
 
 def test_the_line_that_waits_is_named() -> None:

@@ -41,8 +41,7 @@ def test_forecast_and_gradients_equal_the_cpus() -> None:
 
 @in_every_precision
 def test_a_step_never_waits(precision: str) -> None:
-    made = learner(precision, accumulate_grad_batches=2)
-    data = on_device()
+    made, data = learner(precision, accumulate_grad_batches=2), on_device()
     run_steps(made, data.epoch(0), lambda loss, batches: False)
     batches = data.epoch(1)
     with refused_waits():
@@ -115,8 +114,7 @@ def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.M
     shared, alone = learner(dropout=0.0, cuda_graph=True, group=group), learner(dropout=0.0)
     for step in range(WARMUP + 4):
         torch.testing.assert_close(shared.step([e]), alone.step([e]), rtol=1e-3, atol=1e-3)
-        assert len(sums) == step + 1
-        assert len(replays) == 2 * max(0, step + 1 - WARMUP)
+        assert (len(sums), len(replays)) == (step + 1, 2 * max(0, step + 1 - WARMUP))
     for ours, theirs in zip(shared.model.parameters(), alone.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
 
@@ -124,9 +122,7 @@ def test_several_processes_replay_two_parts_around_one_sum(monkeypatch: pytest.M
 @pytest.mark.filterwarnings("error::socialx.core.errors.FallbackWarning")
 @pytest.mark.parametrize(("encoder_batch", "twice"), [(None, False), (None, True), (7, True)])
 @in_every_precision
-def test_a_recorded_step_draws_new_dropout_and_never_waits(
-    precision: str, encoder_batch: int | None, twice: bool
-) -> None:
+def test_a_recorded_step_draws_dropout_and_never_waits(precision: str, encoder_batch: int | None, twice: bool) -> None:
     """Also where it computes the encoder twice, which without dropout is the step that does so once."""
     e = example().to(CUDA)
     made, fixed = (learner(precision, drop, cuda_graph=True, learning_rate=1e-9) for drop in (0.1, 0.0))
@@ -156,8 +152,7 @@ def test_a_recorded_run_resumes(tmp_path: Path) -> None:
     for step in (made._device_step, made._forecast_step):
         assert any(shape.recording is not None for shape in step._shapes.values())
     progress = load_progress(resumed, RunFolder(tmp_path / "run"))
-    assert progress.epoch == 1
-    assert resumed.steps == made.steps
+    assert (progress.epoch, resumed.steps) == (1, made.steps)
     go(resumed, 2, progress)
     assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
 

@@ -107,8 +107,7 @@ def test_shares_of_every_sensor(tmp_path: Path) -> None:
     assert (report.zero_share, report.missing_share) == pytest.approx((9 / 60, 2 / 60))
     report = reported(tmp_path, values, missing=0.0)
     assert report.sensor_missing_share == pytest.approx({"a": 0.25, "b": 0.3, "c": 0})
-    assert report.missing_share == pytest.approx(11 / 60)
-    assert problems(report) == []
+    assert (report.missing_share, problems(report)) == (pytest.approx(11 / 60), [])
     assert list(report.sensor_missing_share) == ["a", "b", "c"]
     worst = reported(tmp_path, np.where(np.arange(9) == 7, np.nan, moving(20, 9))).worst_sensors
     assert list(worst) == ["h", "a", "b", "c", "d"]  # only five are listed
@@ -139,8 +138,7 @@ def weeks(days: int, holiday: int, like: int) -> tuple[np.ndarray, list[str]]:
     kinds = [(0, 0.5, 1)[2 - max(day % 7 - 4, 0)] for day in range(days)]
     kinds[holiday] = (1, 0.5, 0)[like]
     values = np.concatenate([65 - jam * kind for kind in kinds])[:, None] + rng.normal(0, 1, (24 * days, 3))
-    times = [f"2024-01-{1 + day:02} {hour:02}:00:00" for day in range(days) for hour in range(24)]
-    return values, times
+    return values, [f"2024-01-{1 + day:02} {hour:02}:00:00" for day in range(days) for hour in range(24)]
 
 
 def test_a_working_day_like_a_sunday_is_named(tmp_path: Path) -> None:
@@ -205,8 +203,7 @@ def test_the_twenty_largest_gaps_are_listed_in_order_of_time(tmp_path: Path) -> 
 def test_steps_that_fit_no_grid(tmp_path: Path) -> None:
     times = timestamps(20) + timestamps(5, "2012-03-01T01:42:00") + timestamps(5, "2012-03-01T02:22:00")
     report = reported(tmp_path, moving(30), times)
-    assert (report.irregular_steps, report.gaps) == (1, 2)
-    assert [gap["missing_rows"] for gap in report.gap_list] == [1, 3]
+    assert (report.irregular_steps, report.gaps, [gap["missing_rows"] for gap in report.gap_list]) == (1, 2, [1, 3])
     early = [*timestamps(20), "2012-03-01 01:38:00"]
     assert (reported(tmp_path, moving(21), early).irregular_steps, inspect(tmp_path / "out.h5").gaps) == (1, 0)
 
@@ -230,8 +227,7 @@ def test_the_hour_that_spring_skips(tmp_path: Path) -> None:
     values[24:36] = 0
     values[30, 1] = 5
     assert clock(reported(tmp_path, values, times, timezone="America/Los_Angeles", missing=0.0)) == (12, 1, 0)
-    gap = times[:24] + times[36:]
-    assert clock(reported(tmp_path, moving(60), gap, timezone="America/Los_Angeles")) == (0, 0, 0)
+    assert clock(reported(tmp_path, moving(60), times[:24] + times[36:], timezone="America/Los_Angeles")) == (0, 0, 0)
     assert clock(reported(tmp_path, values, times, timezone="Asia/Taipei")) == (0, 0, 0)
 
 
@@ -261,8 +257,7 @@ def test_clock_changes_are_those_of_zoneinfo(tmp_path: Path, zone: str) -> None:
 @pytest.mark.parametrize("zone", [None, "Mars/Base", "../etc/passwd", "America", "/etc/localtime", "\u53f0\u5317"])
 def test_no_clock_changes_without_a_known_zone(tmp_path: Path, zone: str | None) -> None:
     report = reported(tmp_path, moving(72), timestamps(72, "2012-03-11T00:00:00"), timezone=zone)
-    assert (clock(report), report.timezone) == ((None, None, None), zone)
-    assert len(failed_checks(report, ["timezone"])) == 1
+    assert (clock(report), report.timezone, len(failed_checks(report, ["timezone"]))) == ((None, None, None), zone, 1)
 
 
 def test_no_clock_changes_without_time_zone_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +280,7 @@ LINE = [(34 + place * KM, -118.0) for place in range(5)]  # a sensor every km
 def test_sensors_in_one_place(tmp_path: Path) -> None:
     report = reported(tmp_path, moving(20, 8), degrees=[*LINE, LINE[1], (np.nan, np.nan), LINE[1]])
     assert (report.duplicate_positions, report.without_position) == ([["b", "f", "h"]], ["g"])
-    assert report.outlier_sensors == []
-    assert report.extent_km == pytest.approx([0, 4], abs=1e-3)
+    assert (report.outlier_sensors, report.extent_km) == ([], pytest.approx([0, 4], abs=1e-3))
 
 
 @pytest.mark.parametrize(
@@ -380,8 +374,7 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_the_table_of_checks(clean: Report) -> None:
-    assert list(FAILS) == list(CHECKS)
-    assert list(PROBLEMS) == list(FAILS)[:6]
+    assert (list(FAILS), list(PROBLEMS)) == (list(CHECKS), list(FAILS)[:6])
     assert problems(clean) == remarks(clean) == failed_checks(clean, ["all"]) == []
 
 
@@ -407,13 +400,11 @@ def test_what_no_check_minds(clean: Report) -> None:
 def test_failed_asks_only_what_is_named(clean: Report) -> None:
     report = altered(clean, duplicates=1, dead_sensors=["c"], **GAP)
     assert failed_checks(report, []) == failed_checks(report, ["rows", "stuck"]) == []
-    assert len(failed_checks(report, ["dead", "duplicates"])) == 2
-    assert len(failed_checks(report, ["all", "dead"])) == 3
+    assert (len(failed_checks(report, ["dead", "duplicates"])), len(failed_checks(report, ["all", "dead"]))) == (2, 3)
 
 
 def test_names_of_checks_as_typed() -> None:
-    assert parse("positions, gaps") == ["positions", "gaps"]
-    assert parse("all") == ["all"]
+    assert (parse("positions, gaps"), parse("all")) == (["positions", "gaps"], ["all"])
     for text, hint in (("positions,gap", "use gaps"), ("", "choose one"), ("xyzzy", "choose one")):
         line = refusal(lambda text=text: parse(text), "rows, duplicates, positions", "timezone, all", hint)
         assert text.split(",")[-1] in line

@@ -66,8 +66,7 @@ def month() -> np.ndarray:
 def test_a_png_is_written(tmp_path: Path) -> None:
     plot_report(*drawn(tmp_path, speeds(30, 3)), tmp_path / "new" / "out.PNG")
     data = (tmp_path / "new" / "out.PNG").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (900, 1050)
+    assert (data[:8], int.from_bytes(data[16:20]), int.from_bytes(data[20:24])) == (b"\x89PNG\r\n\x1a\n", 900, 1050)
 
 
 def test_an_svg_says_what_it_shows(tmp_path: Path) -> None:
@@ -109,15 +108,13 @@ def week(store: Store) -> tuple[np.ndarray, float, str]:
 
 
 def test_the_cells_are_means_of_valid_readings(tmp_path: Path) -> None:
-    values = np.full((MONTH, 3), 30.0)
-    monday = 4 * 288
+    values, monday = np.full((MONTH, 3), 30.0), 4 * 288
     values[monday : monday + 3, 0] = [10, np.nan, 20]
     values[monday + 3 : monday + 6, 1] = np.nan
     values[15 * 288 :, 2] = np.nan  # makes the second week the worse one
     cells, seconds, words = week(drawn(tmp_path, values)[0])
     assert "5 Mar to Sun 11" in words
-    assert (seconds, cells.shape) == (7 * 86400, (672, 3))
-    assert cells[0].tolist() == [15, 30, 30]
+    assert (seconds, cells.shape, cells[0].tolist()) == (7 * 86400, (672, 3), [15, 30, 30])
     assert np.isnan(cells[1, 1])
     assert np.isnan(cells).sum() == 1
     values[monday : 8 * 288, 2] = np.nan  # four days: now the first week is the worse one
@@ -128,8 +125,7 @@ def test_a_short_file_is_shown_from_its_first_row_on(tmp_path: Path) -> None:
     values, times = speeds(10 * 288, 2), timestamps(2880, "2012-03-06T10:00:00")  # no week from a Monday
     cells, seconds, words = week(drawn(tmp_path, values, times)[0])
     assert "6 Mar to Tue 13" in words
-    assert seconds == 7 * 86400
-    assert sorted(cells[0]) == pytest.approx(sorted(values[:3].mean(axis=0)), rel=1e-5)
+    assert (seconds, sorted(cells[0])) == (7 * 86400, pytest.approx(sorted(values[:3].mean(axis=0)), rel=1e-5))
     cells, seconds, _ = week(drawn(tmp_path, values[:288])[0])
     assert (seconds, cells.shape) == (86400, (288, 2))
 
@@ -150,8 +146,7 @@ def test_many_sensors_share_a_row() -> None:
     cells = np.arange(1000.0)[None].repeat(2, axis=0)
     cells[1, :4], cells[1, 0] = np.nan, 7  # their means are 3.5, 1, 2 and 3: the first comes after the other three
     rows, group = file_tables._sorted_rows(cells)
-    assert (group, rows.shape) == (3, (2, 334))
-    assert rows[0, [0, 1, 2, -1]] == pytest.approx([2, 3, 7, 999])
+    assert (group, rows.shape, rows[0, [0, 1, 2, -1]]) == (3, (2, 334), pytest.approx([2, 3, 7, 999]))
     assert rows[1, [0, 1, 2, -1]] == pytest.approx([np.nan, 16 / 3, 7, 999], nan_ok=True)
 
 
@@ -227,8 +222,7 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "out.png").mkdir()
     refusal(lambda: plot_report(*made, tmp_path / "out.png"), "out.png", "cannot be written")
     refusal(lambda: plot_report(*made, tmp_path / "file.h5" / "out.svg"), "out.svg", "cannot be written")
-    assert left_behind(tmp_path) == ["out.png"]
-    assert list((tmp_path / "out.png").iterdir()) == []
+    assert (left_behind(tmp_path), list((tmp_path / "out.png").iterdir())) == (["out.png"], [])
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,9 +75,7 @@ def test_honest_readings_are_not_remarked_upon(tmp_path: Path, change: object) -
 
 @pytest.mark.parametrize("unit", ["mph", "unknown"])
 @pytest.mark.parametrize("numbers", [(999.0,), (255.0,), (998.0, 999.0), (-9999.0, 999.0), (65535.0, 255.0, 999.0)])
-def test_a_rare_number_far_from_the_whole_network_is_named(
-    tmp_path: Path, unit: str, numbers: tuple[float, ...]
-) -> None:
+def test_a_rare_number_far_from_the_network_is_named(tmp_path: Path, unit: str, numbers: tuple[float, ...]) -> None:
     values = speeds()
     for place, number in enumerate(numbers):
         values[3 + 7 * place : 300 : 50, place % 3] = number
@@ -93,8 +91,7 @@ def test_a_rare_number_far_from_the_whole_network_is_named(
 
 def counts(kind: str, sensors: int, days: int, seed: int, scale: float) -> np.ndarray:
     """Vehicles of 5 minutes with rush hours, or what else is counted: float64 [T,N]."""
-    rng = np.random.default_rng(seed)
-    hour = np.arange(288 * days)[:, None] % 288 / 12
+    rng, hour = np.random.default_rng(seed), np.arange(288 * days)[:, None] % 288 / 12
     usual = 0.05 + np.exp(-((hour - 8) ** 2) / 4) + 0.8 * np.exp(-((hour - 17.5) ** 2) / 6)
     usual = scale * usual * rng.uniform(0.1, 2, sensors)
     if kind == "bursts":

@@ -42,8 +42,7 @@ def test_tiles_are_the_formula(shape: tuple[int, int, int, int, int], tile: int)
     given = parts(*shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "TILE_BYTES", tile)
-        found = attention(*given)
-        expected = plain(*given)
+        found, expected = attention(*given), plain(*given)
         torch.testing.assert_close(found, expected)
         weight = torch.randn_like(expected)
         gradients = torch.autograd.grad((found * weight).sum(), given)
@@ -96,5 +95,4 @@ def test_products_in_16_bits_keep_a_softmax_in_32() -> None:
     low = [part.bfloat16() for part in given]
     found = attention(*low, bias)
     assert found.dtype == torch.bfloat16
-    expected = torch.softmax((low[0] @ low[1].mT).float() + bias, -1).bfloat16() @ low[2]
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, torch.softmax((low[0] @ low[1].mT).float() + bias, -1).bfloat16() @ low[2])

@@ -106,8 +106,7 @@ def test_recomputing_never_waits() -> None:
 def test_it_compiles_without_a_graph_break(encoder_batch: int | None, activation_checkpointing: bool) -> None:
     torch._dynamo.reset()
     options = {"dropout": 0.3, "activation_checkpointing": activation_checkpointing}
-    encoder = make(blocks=2, slstm_at=[1], **options).train()
-    x = sequences(4, 3, 32)
+    encoder, x = make(blocks=2, slstm_at=[1], **options).train(), sequences(4, 3, 32)
 
     def run(x: Tensor) -> Tensor:
         return encoder.in_chunks(x, encoder_batch, True)

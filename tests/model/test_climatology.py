@@ -21,9 +21,8 @@ def with_climatology(
     """A network, and a batch of it whose usual readings and their trust are random; one is not known."""
     rng = np.random.default_rng(seed)
     moments = np.array([[m.mean, m.std] for m in known.targets])
-    climatology = moments[:, 0] + moments[:, 1] * rng.normal(
-        0, 1, (*b.time_of_day.shape, known.sensors, len(known.targets))
-    )
+    shape = (*b.time_of_day.shape, known.sensors, len(known.targets))
+    climatology = moments[:, 0] + moments[:, 1] * rng.normal(0, 1, shape)
     climatology[0, :, 1] = np.nan
     b = b._replace(
         climatology=torch.from_numpy(climatology.astype(np.float32)),
@@ -53,9 +52,8 @@ def by_hand(known: DataSpec, b: Batch, read: tuple[int | None, ...]) -> tuple[np
             tokens[w, n, t, 2 * targets + g] = b.climatology_confidence[w, t, n, g]
             if place is not None and b.valid[w, t, n, place]:
                 of = known.inputs[place]
-                tokens[w, n, t, targets + g] = (float(b.inputs[w, t, n, place]) - of.mean) / of.std - climatology(
-                    w, t, n, g
-                )
+                reading = (float(b.inputs[w, t, n, place]) - of.mean) / of.std
+                tokens[w, n, t, targets + g] = reading - climatology(w, t, n, g)
         now = climatology(w, steps - 1, n, g)
         for ahead in range(horizon):
             state[w, n, ahead, g] = climatology(w, steps + ahead, n, g) - now
@@ -86,9 +84,8 @@ def test_tokens_and_state_get_what_is_usual_and_how_far_the_readings_are_from_it
     found = part.token_inputs(
         climatology[:, :12], b.climatology_confidence[:, :12], model.scaler.normalise_inputs(b), b.valid
     )
-    torch.testing.assert_close(
-        part.token(found.transpose(1, 2)), part.token(torch.from_numpy(tokens)), rtol=1e-5, atol=1e-6
-    )
+    wanted = part.token(torch.from_numpy(tokens))
+    torch.testing.assert_close(part.token(found.transpose(1, 2)), wanted, rtol=1e-5, atol=1e-6)
     found = part.state_input(climatology, b.climatology_confidence, 12, model.scaler.scaled_last(b))
     torch.testing.assert_close(found, part.state(torch.from_numpy(state)), rtol=1e-5, atol=1e-6)
 
@@ -105,9 +102,8 @@ def test_where_nothing_is_known_the_mean_is_usual_and_trust_tells_it_from_a_know
         climatology_confidence=torch.zeros_like(b.climatology_confidence),
     )
     torch.testing.assert_close(model(unknown), model(mean))
-    assert not torch.allclose(
-        model(mean), model(mean._replace(climatology_confidence=torch.ones_like(b.climatology_confidence)))
-    )
+    sure = mean._replace(climatology_confidence=torch.ones_like(b.climatology_confidence))
+    assert not torch.allclose(model(mean), model(sure))
 
 
 def test_no_weight_and_no_buffer_is_of_the_climatology_itself() -> None:

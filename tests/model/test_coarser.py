@@ -23,9 +23,8 @@ class Seen(nn.Module):
 def of_steps(b: Batch, lookback: int, horizon: int) -> Batch:
     """The last rows of the history and the first ones of the horizon."""
     rows = slice(12 - lookback, 12 + horizon)
-    climatology = (
-        torch.arange(b.time_of_day.shape[1]).float()[None, :, None, None].expand(len(b.last), -1, 5, 1)[:, rows]
-    )
+    steps = torch.arange(b.time_of_day.shape[1]).float()[None, :, None, None]
+    climatology = steps.expand(len(b.last), -1, 5, 1)[:, rows]
     cut = {"inputs": b.inputs[:, 12 - lookback :], "valid": b.valid[:, 12 - lookback :]}
     return b._replace(
         **cut,

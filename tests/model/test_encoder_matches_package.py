@@ -23,11 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("blocks", "slstm_at"), LAYOUTS)
 @pytest.mark.parametrize("heads", [2, 4])
 @pytest.mark.parametrize("steps", [1, 3, 12])
-def test_outputs_and_gradients_equal_the_packages(
-    width: int, blocks: int, slstm_at: list[int], heads: int, steps: int
-) -> None:
-    encoder = make(width, blocks, slstm_at, heads)
-    x = sequences(5, steps, width)
+def test_outputs_and_gradients_are_equal(width: int, blocks: int, slstm_at: list[int], heads: int, steps: int) -> None:
+    encoder, x = make(width, blocks, slstm_at, heads), sequences(5, steps, width)
     ours, theirs = encoder(x), encoder.stack(x)[:, -1]
     assert relative(ours, theirs) <= 1e-10
     assert worst(gradients(ours, x, encoder), gradients(theirs, x, encoder)) <= 1e-10
@@ -35,8 +32,7 @@ def test_outputs_and_gradients_equal_the_packages(
 
 @pytest.mark.parametrize("slstm_at", [[], [1]])
 def test_float32_is_as_close_to_the_truth_as_the_package(slstm_at: list[int]) -> None:
-    encoder = make(64, 2, slstm_at)
-    x = sequences(32, LOOKBACK, 64)
+    encoder, x = make(64, 2, slstm_at), sequences(32, LOOKBACK, 64)
     truth = encoder.stack(x)[:, -1]
     exact = gradients(truth, x, encoder)
     encoder.float()
@@ -76,8 +72,7 @@ def _small_stack(**options: Any) -> Any:
 
 
 def test_other_numbers_of_taps() -> None:
-    stack = _small_stack(slstm_taps=2, mlstm_taps=3)
-    x = sequences(3, 5, 40)
+    stack, x = _small_stack(slstm_taps=2, mlstm_taps=3), sequences(3, 5, 40)
     ours, theirs = encode(stack, x), stack(x)[:, -1]
     assert relative(ours, theirs) <= 1e-10
     assert worst(gradients(ours, x, stack), gradients(theirs, x, stack)) <= 1e-10
@@ -86,8 +81,7 @@ def test_other_numbers_of_taps() -> None:
 @pytest.mark.parametrize("backend", ["fused", "reference"])
 @pytest.mark.parametrize("encoder_batch", [1, 7, 100])
 def test_chunks_change_nothing(backend: str, encoder_batch: int) -> None:
-    encoder = make(backend=backend)
-    x = sequences(23, LOOKBACK, 32)
+    encoder, x = make(backend=backend), sequences(23, LOOKBACK, 32)
     whole = encoder(x)
     encoder.encoder_batch = encoder_batch
     parts = encoder(x)
@@ -104,8 +98,7 @@ def test_auto_is_fused_and_reference_is_the_package() -> None:
 
 def test_state_dict_is_the_packages() -> None:
     ours = make(40, 2, [0])
-    stock = xlstm.xLSTMBlockStack(ours.stack.config).double()
-    x = sequences(3, LOOKBACK, 40)
+    stock, x = xlstm.xLSTMBlockStack(ours.stack.config).double(), sequences(3, LOOKBACK, 40)
     stock.load_state_dict({name.removeprefix("stack."): value for name, value in ours.state_dict().items()})
     assert relative(ours(x), stock(x)[:, -1]) <= 1e-10
     with torch.no_grad():
@@ -159,8 +152,7 @@ def test_dropout_acts_at_the_packages_places(monkeypatch: pytest.MonkeyPatch) ->
         return 2 * x.clamp(min=-0.1)
 
     monkeypatch.setattr(nn.functional, "dropout", bent)
-    stack = _small_stack(dropout=0.5).train()
-    x = sequences(3, LOOKBACK, 40)
+    stack, x = _small_stack(dropout=0.5).train(), sequences(3, LOOKBACK, 40)
     assert relative(encode(stack, x), stack(x)[:, -1]) <= 1e-10
     assert shares == [0.5, 0.0, 0.5] * 2  # the package gives its feed-forward part no dropout
     shares.clear()

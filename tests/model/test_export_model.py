@@ -97,9 +97,8 @@ def test_what_is_usual_is_as_in_predict_however_late_it_is(holiday: bool, lost: 
         ((_, batch),) = found.batches(np.array([issued]), 1)
         program(batch.inputs, batch.last_observed, torch.tensor([issued]))
         torch.testing.assert_close(model.batch.climatology, batch.climatology, rtol=2e-5, atol=0, equal_nan=True)
-        torch.testing.assert_close(
-            model.batch.climatology_confidence, batch.climatology_confidence, rtol=0, atol=1.01 / 255
-        )
+        found, wanted = model.batch.climatology_confidence, batch.climatology_confidence
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1.01 / 255)
     assert batch.climatology_confidence.max() == 0  # a year later nothing is left
 
 
@@ -124,8 +123,7 @@ def test_a_target_that_is_no_input_has_no_reading_in_the_history() -> None:
 
 
 def test_infinity_and_the_missing_value_are_no_reading() -> None:
-    model = Seen()
-    inputs = torch.full((1, 12, 5, 1), 60.0)
+    model, inputs = Seen(), torch.full((1, 12, 5, 1), 60.0)
     inputs[0, :5, 0, 0] = torch.tensor([torch.inf, -torch.inf, NAN, 0.0, -1.0])
     around(model)(inputs, torch.zeros(1, 5, 1), torch.zeros(1, dtype=torch.int64))
     assert model.batch.valid[0, :6, 0, 0].tolist() == [False, False, False, False, True, True]
@@ -134,13 +132,11 @@ def test_infinity_and_the_missing_value_are_no_reading() -> None:
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1)), st.sampled_from((1, 5, 7, 15, 60)))
 def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> None:
-    issued = np.array([int(time.replace(tzinfo=UTC).timestamp())])
-    model = Seen()
+    issued, model = np.array([int(time.replace(tzinfo=UTC).timestamp())]), Seen()
     standalone = ExportModel(model, replace(network(), read=(0,)), FileFacts(step_minutes, [None], [False]))
     standalone(torch.zeros(1, 12, 5, 1), torch.zeros(1, 5, 1), torch.from_numpy(issued))
-    time_of_day, day_of_week = WALL.time_features(
-        issued[:, None] + 60 * step_minutes * np.arange(-11, 13), step_minutes
-    )
+    moments = issued[:, None] + 60 * step_minutes * np.arange(-11, 13)
+    time_of_day, day_of_week = WALL.time_features(moments, step_minutes)
     assert model.batch.time_of_day.tolist() == time_of_day.tolist()
     assert model.batch.day_of_week.tolist() == day_of_week.tolist()
     assert int(model.batch.day_of_week[0, 11]) == time.weekday()
@@ -148,8 +144,7 @@ def test_the_calendar_is_that_of_the_data(time: datetime, step_minutes: int) -> 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_only_what_cannot_be_negative_is_bounded(bounded: bool) -> None:
-    forecast = torch.tensor([-3.0, 0.0, 2.0, NAN])
-    found = around(Seen(forecast), bounded=bounded)(*around(Seen()).example())
+    found = around(Seen(torch.tensor([-3.0, 0.0, 2.0, NAN])), bounded=bounded)(*around(Seen()).example())
     expected = torch.tensor([0.0 if bounded else -3.0, 0.0, 2.0, NAN])
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
@@ -201,8 +196,7 @@ def in_onnx(program: ExportedProgram) -> Callable[..., Tensor]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_graph_computes_what_the_model_does(case: tuple[Any, ...]) -> None:
     """And of the small ones also in ONNX; tests/tasks/test_export.py does that for the others."""
-    standalone = made(*case)
-    sensors = case[2]
+    standalone, sensors = made(*case), case[2]
     program = trace_model(standalone)
     ways: list[Callable[..., Tensor]] = [program.module()]
     if case[0] in ("lstm", "stid") or len(case) > 5:

@@ -72,8 +72,7 @@ def test_no_kind_of_pooling_has_idle_weights(kind: str, tmp_path: Path) -> None:
 
 
 def test_sensors_may_be_permuted_where_they_have_no_identity() -> None:
-    b = batch(sensors=5)
-    order = torch.tensor([3, 1, 4, 0, 2])
+    b, order = batch(sensors=5), torch.tensor([3, 1, 4, 0, 2])
     model = forecaster(social=0, **WITHOUT_SENSORS)
     swapped = Batch(*(t[..., order, :] if t.dim() > 2 and t.shape[-2] == 5 else t for t in b))
     torch.testing.assert_close(model(swapped), model(b)[..., order, :], rtol=1e-5, atol=1e-4)
@@ -154,8 +153,7 @@ def test_every_input_is_read_with_its_own_missing_flag(feature: int) -> None:
 def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> None:
     """Sensors on a straight road, each in reach of the next one alone."""
     road = geo.nearest_neighbours(np.stack([np.arange(9.0), np.zeros(9)], axis=1), None, within_km=1.1)
-    model = shaken(forecaster(network(9, near=road), layers, blocks=3))
-    b = batch(sensors=9)
+    model, b = shaken(forecaster(network(9, near=road), layers, blocks=3)), batch(sensors=9)
     b = everything_valid(b)
     for source in (0, 4):
         changed = (model(b) != model(perturbed(b, source))).any(dim=1).any(dim=0)[:, 0]

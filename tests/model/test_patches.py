@@ -44,9 +44,8 @@ def known() -> tuple[DataSpec, TrainingBatch]:
         time_of_day=(b.time_of_day + 280) % 288,
     )
     b = b._replace(day_of_week=(b.day_of_week + (b.time_of_day < 100)) % 7)  # midnight is within a patch
-    return replace(plain, read=(2, 0)), TrainingBatch(
-        Batch(*(t.double() if t.is_floating_point() else t for t in b)), target
-    )
+    b = Batch(*(t.double() if t.is_floating_point() else t for t in b))
+    return replace(plain, read=(2, 0)), TrainingBatch(b, target)
 
 
 def made(network: DataSpec, patch: int, encoder: str = "xlstm", **options: Any) -> Forecaster:
@@ -96,9 +95,7 @@ def by_loop(
 
 @pytest.mark.parametrize("patch", PATCHES)
 @pytest.mark.parametrize("encoder", ["xlstm", "mlp"])
-def test_forecast_and_gradients_are_those_of_a_plain_loop(
-    encoder: str, patch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forecast_and_gradients_are_those_of_a_loop(encoder: str, patch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop feeds the package's own forward, the product its fast one."""
     network, (b, _) = known()
     model = made(network, patch, encoder)

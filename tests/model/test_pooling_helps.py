@@ -22,8 +22,7 @@ FP32 = Precision("32-true", CPU)
 
 def road(rows: int = 1500) -> np.ndarray:
     """Speeds [T,N] along one road: what sensor i shows reaches sensor i + 1 after DELAY steps."""
-    rng = np.random.default_rng(0)
-    jams = np.convolve(rng.normal(size=rows + DELAY * SENSORS), np.ones(12) / 12, mode="same")
+    jams = np.convolve(np.random.default_rng(0).normal(size=rows + DELAY * SENSORS), np.ones(12) / 12, mode="same")
     source = 55 + 30 * jams
     return np.stack([source[DELAY * (SENSORS - i) :][:rows] for i in range(SENSORS)], axis=1).astype(np.float32)
 
@@ -33,9 +32,7 @@ def loaders() -> dict[str, DeviceLoader]:
     seconds = MONDAY + 300 * np.arange(len(values), dtype=np.int64)
     windows = split_windows(seconds, 5, DataSettings(lookback=12, horizon=12))
     made = series(values, np.ones_like(values, dtype=bool), seconds)
-    return {
-        part: DeviceLoader(made, WindowOrder(windows.split(part), 32, part == "train")) for part in ("train", "test")
-    }
+    return {one: DeviceLoader(made, WindowOrder(windows.split(one), 32, one == "train")) for one in ("train", "test")}
 
 
 def trained_mae(neighbours: geo.Neighbours) -> float:

@@ -77,8 +77,7 @@ def test_nearly_every_stall_that_repeats_is_found(period_s: float, duty: float, 
 def test_the_period_of_a_wave_is_found_between_two_bins(period: float, phase: float) -> None:
     """A straight line below it is no matter."""
     at = np.arange(600)
-    signal = 0.5 + 0.5 * np.sin(2 * np.pi * at / period + phase) + at / 300
-    found, strength = find_period(signal)
+    found, strength = find_period(0.5 + 0.5 * np.sin(2 * np.pi * at / period + phase) + at / 300)
     assert found == pytest.approx(period, rel=0.02)
     assert strength > 0.9
 
@@ -90,8 +89,7 @@ def test_a_period_of_few_bins_is_not_taken_twice(workers: int, bins: float) -> N
     step = (0.0, 0.0, 0.1, 0.0)
     first = (0.1 * (bins - workers), *step[1:])
     found = fluctuation(parts_of([first, *[step] * (workers - 1)] * 60), {"loader.num_workers": workers})
-    assert found.period_s == pytest.approx(0.1 * bins, rel=0.1)
-    assert found.cause == "loader.num_workers"
+    assert (found.period_s, found.cause) == (pytest.approx(0.1 * bins, rel=0.1), "loader.num_workers")
 
 
 def noise(random: np.random.Generator) -> np.ndarray:
@@ -208,15 +206,13 @@ def test_bins_hold_the_median_step_and_are_not_too_many(step_s: float, steps: in
 def test_the_cause_has_as_many_steps_as_a_period(every: dict[str, float], cause: str | None) -> None:
     stall, step = (0.8, 0.0, 0.1, 0.0), (0.0, 0.0, 0.1, 0.0)
     found = fluctuation(parts_of([stall, *[step] * 7] * 20), every)
-    assert found.period_s == pytest.approx(1.6, rel=0.02)
-    assert found.steps_per_period == pytest.approx(8, rel=0.02)
+    assert (found.period_s, found.steps_per_period) == (pytest.approx(1.6, rel=0.02), pytest.approx(8, rel=0.02))
     assert found.cause == cause
 
 
 def profiled(parts: Partition, facts: LoaderFacts, every: int = 50, batches: int = 1) -> Fluctuation:
     """What a profile says of these steps."""
-    made = clock_sections(HostClock(), parts, loader(), Lengths(9, 0, every, batches=batches), facts)
-    return made.fluctuation
+    return clock_sections(HostClock(), parts, loader(), Lengths(9, 0, every, batches=batches), facts).fluctuation
 
 
 class Marked(HostClock):
@@ -291,11 +287,9 @@ def test_workers_in_lock_step_are_found_by_their_number() -> None:
     cycle = WORKERS * profile.window.seconds / profile.window.steps  # 0.5 s, and more on a machine that is busy
     assert found.period_s == pytest.approx(cycle, rel=0.1)
     assert 0.9 * MAKING_S < found.period_s < 2 * MAKING_S
-    assert found.steps_per_period == pytest.approx(WORKERS, rel=0.1)
-    assert found.cause == "loader.num_workers"
+    assert (found.steps_per_period, found.cause) == (pytest.approx(WORKERS, rel=0.1), "loader.num_workers")
     assert profile.shares.input > 0.5
     assert profile.loader.making_s > 0.95 * MAKING_S
     assert profile.loader.supply < 1.1
-    assert profile.verdict == "INPUT-BOUND"
-    assert profile.findings[0].rule == "loader.late"
+    assert (profile.verdict, profile.findings[0].rule) == ("INPUT-BOUND", "loader.late")
     assert {finding.rule for finding in profile.findings} >= {"fluctuation.periodic"}

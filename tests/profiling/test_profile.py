@@ -44,8 +44,7 @@ def test_the_four_parts_tile_the_window(steps: list[tuple[float, ...]]) -> None:
     parts = parts_of(steps)
     assert list(parts.seconds) == ["input", "transfer", "span", "hooks"]
     np.testing.assert_allclose(list(parts.seconds.values()), np.sum(steps, axis=0), atol=1e-9)
-    assert sum(parts.shares.values()) == pytest.approx(1)
-    assert len(parts.step_seconds) == len(steps)
+    assert (sum(parts.shares.values()), len(parts.step_seconds)) == (pytest.approx(1), len(steps))
     np.testing.assert_allclose(parts.step_seconds, np.sum(steps, axis=1), atol=1e-9)
 
 
@@ -132,26 +131,21 @@ def profiled(
 def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = profiled(monkeypatch)
     assert profile.window == Window(6, pytest.approx(6.0), 2, "host")
-    assert profile.shares.input == pytest.approx(0.3)
-    assert profile.shares.span == pytest.approx(0.7)
-    assert profile.ms_per_step.input == pytest.approx(300)
-    assert profile.throughput.windows_per_s == pytest.approx(4)
+    assert (profile.shares.input, profile.shares.span) == (pytest.approx(0.3), pytest.approx(0.7))
+    assert (profile.ms_per_step.input, profile.throughput.windows_per_s) == (pytest.approx(300), pytest.approx(4))
     assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
     assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
-    assert profile.timeline.step_ms == pytest.approx([1000] * 6)
-    assert profile.timeline.busy == pytest.approx([0.7] * 6)
+    assert (profile.timeline.step_ms, profile.timeline.busy) == (pytest.approx([1000] * 6), pytest.approx([0.7] * 6))
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = profiled(monkeypatch), profiled(monkeypatch, accumulate=2)
-    assert two.throughput.windows_per_s == pytest.approx(8 / 1.3)
-    assert one.throughput.windows_per_s == pytest.approx(4)
+    assert (two.throughput.windows_per_s, one.throughput.windows_per_s) == (pytest.approx(8 / 1.3), pytest.approx(4))
 
 
 def test_a_step_that_does_not_compute_is_seen_to_wait(one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
     host = profiled(monkeypatch).host
-    assert host.waiting == pytest.approx(0.2)
-    assert host.threads == 1
+    assert (host.waiting, host.threads) == (pytest.approx(0.2), 1)
     assert host.cores >= 1
     assert host.cores_used > 0
 
@@ -202,9 +196,7 @@ def test_the_measurement_ends_with_its_time(most_s: float, steps: int, monkeypat
     ("asked", "records", "taken"),
     [(10, False, 2), (1, False, 1), (0, True, WARMUP + 1)],  # slow steps, of 7 s each; a recording is made before
 )
-def test_a_slow_warm_up_is_short_and_said_as_it_was(
-    asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_warm_up_is_cut_and_said(asked: int, records: bool, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert profiled(monkeypatch, steps=5, warmup_steps=asked, records=records).window.warmup_steps == taken
 
 
@@ -227,8 +219,7 @@ def test_memory_that_grows_is_measured(leak: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(measure, "used_bytes", lambda _: next(used) if leak else 1 << 30)
     monkeypatch.setattr(measure, "LOOK_S", -1.0)  # the steps take no time
     memory = profiled(monkeypatch, steps=20).memory
-    assert memory.growth_bytes_per_step == pytest.approx(leak)
-    assert memory.monotone == 1
+    assert (memory.growth_bytes_per_step, memory.monotone) == (pytest.approx(leak), 1)
     assert 0 < memory.peak_bytes < memory.capacity_bytes
 
 
@@ -248,8 +239,7 @@ def test_models_that_are_compiled_meanwhile_are_counted(monkeypatch: pytest.Monk
     def compiles() -> None:
         counters["stats"]["unique_graphs"] += 1
 
-    assert profiled(monkeypatch).recompiles == 0
-    assert profiled(monkeypatch, after=compiles).recompiles == 6
+    assert (profiled(monkeypatch).recompiles, profiled(monkeypatch, after=compiles).recompiles) == (0, 6)
 
 
 # 6 s with 0.7 s of a step each: the workers would offer as many batches as they make in 0.7 s for each that is taken.
@@ -275,8 +265,7 @@ def test_what_the_loader_offers_is_measured(
 
     monkeypatch.setattr(SlowLoader, "epoch", epoch)
     found = profiled(monkeypatch, facts=facts).loader
-    assert found.making_s == pytest.approx(making_s)
-    assert found.supply == pytest.approx(supply)
+    assert (found.making_s, found.supply) == (pytest.approx(making_s), pytest.approx(supply))
     assert found.late == (1.0 if facts.num_workers in (0, None) else None)
 
 
@@ -302,8 +291,7 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
         while len(samples.utilisation) < 5:
             pass
     summary = device_section(samples)
-    assert summary.utilisation_min == 0.0
-    assert summary.sm_clock_share == pytest.approx(0.75)
+    assert (summary.utilisation_min, summary.sm_clock_share) == (0.0, pytest.approx(0.75))
     assert summary.throttled_by is None
     assert samples.why is None
 
@@ -322,8 +310,7 @@ def test_the_device_is_sampled_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_why_a_clock_was_lowered_is_told_by_most_samples(bits: list[int], reason: str | None) -> None:
     summary = device_section(DeviceSamples([50.0] * 3, [0.7] * len(bits), bits))
-    assert summary.throttled_by == reason
-    assert summary.sm_clock_share == (pytest.approx(0.7) if bits else None)
+    assert (summary.throttled_by, summary.sm_clock_share) == (reason, pytest.approx(0.7) if bits else None)
 
 
 def test_a_library_that_tells_no_clock_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,5 +345,4 @@ def test_the_command_measures_several_processes_and_speaks_once(data: Path, tmp_
     assert code == 0, err
     assert out.count("3 steps in") == 1
     made = json.loads(output.read_text())
-    assert made["window"]["steps"] == 3
-    assert made["trials"] == []
+    assert (made["window"]["steps"], made["trials"]) == (3, [])

@@ -254,8 +254,7 @@ def test_a_processor_is_told_by_its_operators() -> None:
 
 def test_a_step_that_waits_is_no_utilisation() -> None:
     """One scale for the device, and one for the step: what a step waits for is not computed."""
-    waits = replace(cpu(), host=Host(1, 2, 0.4, 0.63, 0.0, others_used=1.6), verdict="WAIT-BOUND")
-    text = Outline(page(waits)).text
+    text = Outline(page(replace(cpu(), host=Host(1, 2, 0.4, 0.63, 0.0, others_used=1.6), verdict="WAIT-BOUND"))).text
     assert "utilisation" not in text.lower()
     for said in ("training step, computing", "36.3%", "training step, waiting", "63.0%", "1.6 of 2 cores"):
         assert said in text

@@ -80,8 +80,7 @@ def test_the_busy_share_is_a_curve_on_one_line(cells: int, width: int) -> None:
     text = printed(replace(measured(), fluctuation=found, timeline=Timeline(0.02, busy, 1, [1.0])), width)
     (curve,) = re.findall(r"^  \|(.*)\|  ([\d.]+) s per cell$", text, re.MULTILINE)
     group = -(-cells // min(60, width - 24))
-    assert len(curve[0]) == -(-cells // group)
-    assert float(curve[1]) == pytest.approx(0.02 * group, rel=0.05)
+    assert (len(curve[0]), float(curve[1])) == (-(-cells // group), pytest.approx(0.02 * group, rel=0.05))
     words = " ".join(text.split())
     for said in ("Mean 75.0%", "0.020 s", "between 0.0% and 100.0%.", "0.080 s = 4 steps = loader.num_workers."):
         assert said in words
@@ -136,8 +135,7 @@ def test_what_no_setting_brings_has_no_gain() -> None:
 def test_a_busy_machine_is_said_first(others: float | None, busy: bool) -> None:
     host = replace(measured().host, cores=2, cores_used=0.1, others_used=others)
     text = " ".join(printed(replace(measured(), host=host)).split())
-    assert (f"took {others} of 2 cores" in text) == busy
-    assert (f" {others} used" in text) == (others is not None)
+    assert (f"took {others} of 2 cores" in text, f" {others} used" in text) == (busy, others is not None)
 
 
 def test_a_step_that_waits_is_shown_as_its_two_parts() -> None:

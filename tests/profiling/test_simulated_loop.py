@@ -30,8 +30,7 @@ def spent(loop: Loop) -> dict[str, float]:
 
 
 def test_a_loop_that_nothing_holds_up_takes_as_long_as_its_kernels() -> None:
-    assert run(FREE).step_s == pytest.approx(COMPUTE_S)
-    assert spent(FREE)["kernel"] == pytest.approx(1, abs=1e-3)
+    assert (run(FREE).step_s, spent(FREE)["kernel"]) == (pytest.approx(COMPUTE_S), pytest.approx(1, abs=1e-3))
     assert truth(FREE) == ("healthy", pytest.approx(1))
 
 
@@ -40,8 +39,7 @@ def test_a_loop_that_nothing_holds_up_takes_as_long_as_its_kernels() -> None:
 def test_an_inline_loader_behind_a_wait_adds_its_seconds(making_s: float, kernels: int, kernel_us: float) -> None:
     loop = replace(FREE, mode="inline", making_s=making_s, kernels=kernels, kernel_us=kernel_us, log_every=1)
     step_s = LATENCY_S + making_s + FIRST_S + kernels * kernel_us * US
-    assert run(loop).step_s == pytest.approx(step_s)
-    assert shares(loop)["input"] == pytest.approx(making_s / step_s)
+    assert (run(loop).step_s, shares(loop)["input"]) == (pytest.approx(step_s), pytest.approx(making_s / step_s))
     assert shares(loop)["hooks"] == pytest.approx(LATENCY_S / step_s)
 
 
@@ -49,8 +47,7 @@ def test_a_wait_exposes_a_hidden_loader_and_both_removals_gain() -> None:
     hidden = replace(FREE, mode="inline", making_s=0.5 * COMPUTE_S)
     assert truth(hidden)[0] == "healthy"
     gained = gains(replace(hidden, syncs=1))
-    assert gained["SYNC"] == pytest.approx(1.5, rel=0.01)
-    assert gained["INPUT"] == pytest.approx(1.5, rel=0.01)
+    assert (gained["SYNC"], gained["INPUT"]) == (pytest.approx(1.5, rel=0.01), pytest.approx(1.5, rel=0.01))
     assert max(gained["COPY"], gained["LAUNCH"], gained["HOOK"]) < 1.01
 
 
@@ -58,11 +55,9 @@ def test_a_wait_exposes_a_hidden_loader_and_both_removals_gain() -> None:
 def test_starved_workers_set_the_pace_whatever_is_prefetched(workers: int, prefetch: int) -> None:
     loop = replace(FREE, num_workers=workers, prefetch_factor=prefetch, making_s=2 * workers * COMPUTE_S)
     assert run(loop).step_s == pytest.approx(2 * COMPUTE_S)
-    assert shares(loop)["input"] == pytest.approx(0.5, rel=0.01)
-    assert truth(loop) == ("INPUT", pytest.approx(2))
+    assert (shares(loop)["input"], truth(loop)) == (pytest.approx(0.5, rel=0.01), ("INPUT", pytest.approx(2)))
     loader = profile_of(loop).loader
-    assert loader.making_s == pytest.approx(2 * workers * COMPUTE_S)
-    assert loader.supply == pytest.approx(0.5, rel=0.01)
+    assert (loader.making_s, loader.supply) == (pytest.approx(2 * workers * COMPUTE_S), pytest.approx(0.5, rel=0.01))
 
 
 @pytest.mark.slow

@@ -78,19 +78,14 @@ STEP = [
 
 def test_a_step_of_known_truth() -> None:
     trace = read_trace(STEP, steps=2, sms=SMS)
-    assert trace.wall_us == 100
-    assert trace.gpu_busy == pytest.approx(0.6)
+    assert (trace.wall_us, trace.gpu_busy) == (100, pytest.approx(0.6))
     assert trace.sm_efficiency == pytest.approx((20 + 20 / 2 + 20) / 100)
     # 0-10 waits for the launch at 0, 30-40 has its kernel queued since 2, 60-80 is launched at 70
     assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.2, "launch": 0.2})
-    assert trace.kernels.per_step == 1.5
-    assert trace.kernels.us_p50 == 20
-    assert trace.kernels.tiny_share == 0
+    assert (trace.kernels.per_step, trace.kernels.us_p50, trace.kernels.tiny_share) == (1.5, 20, 0)
     assert trace.kernels.launches_per_step == 1.5
     assert trace.kernels.top == [Top("k", pytest.approx(2 / 3), 20, 1), Top("last", pytest.approx(1 / 3), 10, 0.5)]
-    assert trace.sync.per_step == 0.0
-    assert trace.copy.h2d_bytes_per_step == 0.0
-    assert set(trace.why) == {"copy.pageable"}
+    assert (trace.sync.per_step, trace.copy.h2d_bytes_per_step, set(trace.why)) == (0.0, 0.0, {"copy.pageable"})
 
 
 def test_what_is_outside_the_window_does_not_count() -> None:
@@ -102,8 +97,7 @@ def test_what_is_outside_the_window_does_not_count() -> None:
 def test_overlapping_streams_are_busy_once() -> None:
     events = [window(0, 10), kernel(0, 60, blocks=80), kernel(20, 60, blocks=80), kernel(30, 10, blocks=30)]
     trace = read_trace([*events, copy(70, 30, "Memcpy HtoD (Pinned -> Device)")], 1, SMS)
-    assert trace.gpu_busy == 1
-    assert trace.sm_efficiency == pytest.approx((20 * 0.8 + 40 * 1.0 + 20 * 0.8) / 100)
+    assert (trace.gpu_busy, trace.sm_efficiency) == (1, pytest.approx((20 * 0.8 + 40 * 1.0 + 20 * 0.8) / 100))
     assert causes(trace) == pytest.approx({"kernel": 0.8, "copy": 0.2})
 
 
@@ -136,8 +130,7 @@ def replay(*extra: Json) -> Trace:
 
 def test_the_kernels_of_a_replayed_graph_have_one_launch() -> None:
     trace = replay(call(0, 15, 7, "cudaGraphLaunch"))
-    assert causes(trace) == pytest.approx({"kernel": 0.6, "queued": 0.4})
-    assert trace.kernels.launches_per_step == 1
+    assert (causes(trace), trace.kernels.launches_per_step) == (pytest.approx({"kernel": 0.6, "queued": 0.4}), 1)
 
 
 def test_without_its_launch_the_cause_of_a_gap_is_unknown() -> None:
@@ -155,8 +148,7 @@ def test_item_is_one_wait_and_a_copy_that_returns_early_is_none() -> None:
 
     out = copy(50, 2, "Memcpy DtoH (Device -> Pageable)", 2)
     assert waits(out, call(5, 50, 2, "cudaMemcpyAsync"), call(56, 1, 3, SYNCS[0])) == 1
-    assert waits(out, call(5, 50, 2, "cudaMemcpyAsync")) == 1
-    assert waits(out, call(5, 3, 2, "cudaMemcpyAsync")) == 0
+    assert (waits(out, call(5, 50, 2, "cudaMemcpyAsync")), waits(out, call(5, 3, 2, "cudaMemcpyAsync"))) == (1, 0)
     two = (call(5, 50, 2, "cudaMemcpyAsync"), call(57, 2, 4), kernel(60, 5, 4), call(70, 1, 5, SYNCS[1]))
     assert waits(out, *two) == 2
 
@@ -219,8 +211,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 40), st.integers(
 
 @given(SPANS)
 def test_busy_is_what_counting_every_microsecond_gives(spans: list[tuple[int, int, int]]) -> None:
-    events = [window(0, 200), *(kernel(begin, us, blocks=blocks) for begin, us, blocks in spans)]
-    trace = read_trace(events, 1, SMS)
+    trace = read_trace([window(0, 200), *(kernel(begin, us, blocks=blocks) for begin, us, blocks in spans)], 1, SMS)
     if not any(us for _, us, _ in spans):
         assert trace.gpu_busy is None
         return
@@ -326,8 +317,7 @@ def test_the_lines_that_wait_are_found_once_and_the_mode_is_restored(monkeypatch
         warnings.warn("something else", stacklevel=1)
 
     line = step.__code__.co_firstlineno + 1
-    assert collector.sync_sites(step) == [f"{Path(__file__)}:{line}"]
-    assert modes == [1, "warn", 1]
+    assert (collector.sync_sites(step), modes) == ([f"{Path(__file__)}:{line}"], [1, "warn", 1])
 
 
 # Operators of a CPU
@@ -396,14 +386,11 @@ def profile(events: list[Json], sites: list[str]) -> Profile:
 def test_kernel_and_bubble_divide_the_span_of_the_clock() -> None:
     made = profile(STEP, [])
     shares = made.shares
-    assert shares.kernel == pytest.approx(0.75 * 0.6)
-    assert shares.kernel + shares.bubble == pytest.approx(shares.span)
+    assert (shares.kernel, shares.kernel + shares.bubble) == (pytest.approx(0.75 * 0.6), pytest.approx(shares.span))
     assert sum(share for name, share in asdict(shares).items() if name != "span") == pytest.approx(1)
     assert sum(asdict(made.bubble).values()) == pytest.approx(shares.bubble)
-    assert made.gpu_busy == pytest.approx(0.6)
-    assert made.kernels.slowdown == pytest.approx(100 / 80)
-    assert made.sync == Sync(0.0)
-    assert set(made.why) == {"copy.pageable"}
+    assert (made.gpu_busy, made.kernels.slowdown) == (pytest.approx(0.6), pytest.approx(100 / 80))
+    assert (made.sync, set(made.why)) == (Sync(0.0), {"copy.pageable"})
 
 
 # Two steps of 200 us in all, 85 of them with a kernel.  The host waits for the first one's end, then makes a batch.

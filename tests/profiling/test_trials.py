@@ -80,8 +80,7 @@ def test_one_thread_and_all_cores_are_tried(now: int, best: int, values: list[in
     assert [each.value for each in found] == values
     fastest = best_trial(found, "trainer.threads")
     assert fastest is not None
-    assert fastest.value == best
-    assert fastest.gain == pytest.approx(1 + abs(now - best))
+    assert (fastest.value, fastest.gain) == (best, pytest.approx(1 + abs(now - best)))
     assert fastest.low == pytest.approx(fastest.gain) == fastest.high
     assert machine.threads == now
 
@@ -117,8 +116,7 @@ def test_a_batch_is_tried_with_the_better_number_of_threads_on_both_sides(machin
     found = machine.tried()
     assert (found["trainer.threads"][0].value, found["trainer.threads"][0].threads) == (1, None)
     assert found["loader.batch_size"][0].threads == 1
-    assert found["loader.batch_size"][0].gain == pytest.approx(4 * 0.06 / 0.18)
-    assert machine.threads == 4
+    assert (found["loader.batch_size"][0].gain, machine.threads) == (pytest.approx(4 * 0.06 / 0.18), 4)
 
 
 @pytest.mark.parametrize("now", [2, 8, 64])
@@ -135,8 +133,7 @@ def test_a_card_tries_the_batch_alone_also_of_recorded_steps(records: bool, mach
     found = machine.tried("cuda", records=records)
     assert found["trainer.threads"] == []
     assert found["loader.batch_size"][0].gain > 1.5
-    first = machine.steps.index([16])
-    assert machine.steps[first:].index([4]) == (WARMUP if records else 1)
+    assert machine.steps[machine.steps.index([16]) :].index([4]) == (WARMUP if records else 1)
 
 
 def test_rows_that_a_recorded_step_gathers_are_repeated() -> None:
@@ -165,9 +162,8 @@ def test_a_compiled_step_gets_no_other_batch(machine: Machine) -> None:
 def test_a_batch_that_does_not_fit_is_not_tried(host: bool, machine: Machine) -> None:
     machine.most = 4
     if host:
-        machine.out_of_memory = RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"
-        )
+        said = "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"
+        machine.out_of_memory = RuntimeError(said)
     found = machine.tried()
     assert found["loader.batch_size"] == []
     assert found["trainer.threads"]
@@ -187,8 +183,7 @@ def test_a_real_learner_is_tried(one_thread: None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(trials, "BLOCK_S", 0.001)
     monkeypatch.setattr(trials, "usable_cores", lambda: 2)
     threads, batch = try_settings(learner(MODELS["linear"].load()(network())), example(), lambda: None)
-    assert (threads.setting, threads.value) == ("trainer.threads", 2)
-    assert torch.get_num_threads() == 1
+    assert (threads.setting, threads.value, torch.get_num_threads()) == ("trainer.threads", 2, 1)
     assert (batch.setting, batch.value) == ("loader.batch_size", 16)
     assert all(0 < each.low <= each.gain <= each.high for each in (threads, batch))
 
@@ -229,8 +224,7 @@ def test_the_interval_covers_most_truths(pairs: int) -> None:
 def test_the_order_is_a_b_b_a(pairs: int, wanted: str) -> None:
     order: list[str] = []
     found = interleaved_ab(lambda: order.append("A") or 3.0, lambda: order.append("B") or 1.0, pairs)
-    assert "".join(order) == wanted
-    assert found.gain == pytest.approx(3)
+    assert ("".join(order), found.gain) == (wanted, pytest.approx(3))
 
 
 def test_noise_and_drift_are_seldom_a_gain() -> None:

@@ -43,8 +43,7 @@ def load() -> None:
     key = sha256(SOURCE.read_bytes() + version("torch").encode()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"pseudo_cuda_{os.getuid()}_{key}.so"
     if not library.exists():
-        made = library.with_suffix(f".{os.getpid()}")
-        include = torch_folder / "include"
+        made, include = library.with_suffix(f".{os.getpid()}"), torch_folder / "include"
         headers = [f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"]
         command = ["c++", "-O1", "-std=c++20", "-fPIC", "-shared", *headers, str(SOURCE), "-o", str(made)]
         links = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu"]

@@ -202,9 +202,7 @@ def test_exports_and_rows_by_days_are_the_model_alone(run: Path, data: Path, tmp
 
 
 @pytest.mark.slow
-def test_reports_explanations_calibrations_and_evaluations_have_one_error(
-    run: Path, data: Path, tmp_path: Path
-) -> None:
+def test_reports_explanations_calibrations_and_scores_have_one_error(run: Path, data: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(run, own)
     mae = socialx.evaluate(own, data)[str(own)].overall().mae
@@ -238,9 +236,7 @@ def test_the_first_day_leans_on_nothing_and_has_one_pace(run: Path, data: Path) 
     past = opened(run, data).experiment.past
     seconds = past.data.store.seconds
     early, noon, later = past.bases(seconds[[11, 150, DAY + 5]].tolist())
-    assert early == (None, 12)
-    assert noon == (None, 144)
-    assert later == (int(past.data.calendar.day(seconds[DAY])), DAY)
+    assert (early, noon, later) == ((None, 12), (None, 144), (int(past.data.calendar.day(seconds[DAY])), DAY))
     assert past.leaning(noon) is None
     assert past.leaning(later) is not None
     assert len(set(past.pace(noon).speeds[:, 0].tolist())) == 1

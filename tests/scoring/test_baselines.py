@@ -96,9 +96,7 @@ def permuted(b: Batch, order: list[int]) -> Batch:
 @pytest.mark.parametrize("targets", [(0,), (2, 0), (0, 1, 2)])
 @pytest.mark.parametrize("inputs", [(1,), (0, 1, 2)])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_forecast_of_every_target_in_its_own_unit(
-    name: str, inputs: tuple[int, ...], targets: tuple[int, ...]
-) -> None:
+def test_a_forecast_of_each_target_in_its_unit(name: str, inputs: tuple[int, ...], targets: tuple[int, ...]) -> None:
     (b, target), known = features(6, inputs, targets)
     model = made(name, known)
     forecast = model(b)
@@ -163,8 +161,7 @@ def test_what_a_model_reads_and_trains(name: str) -> None:
     model, b = made(name), batch()
     assert not b.valid.all()  # what stands in a missing cell is not read
     assert torch.equal(model(b), model(b._replace(inputs=torch.where(b.valid, b.inputs, 1e4))))
-    seen = b._replace(valid=torch.ones_like(b.valid))
-    inputs = b.inputs.clone()
+    seen, inputs = b._replace(valid=torch.ones_like(b.valid)), b.inputs.clone()
     inputs[:, :, 2] += 7
     differs = (model(seen) != model(seen._replace(inputs=inputs))).flatten(0, 1).any(0)[:, 0]
     assert differs.tolist() == [False, False, True, False, False]  # no sensor uses another
@@ -208,16 +205,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("model", "parameters"), [("linear", 156), ("lstm", 460), ("stid", 1164)])
-def test_a_plain_model_is_trained_and_scored_as_any_other(
-    model: str, parameters: int, data: Path, tmp_path: Path
-) -> None:
+def test_a_plain_model_is_trained_and_scored_as_any(model: str, parameters: int, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--model", model, "--max-epochs", "2", *SMALL, "--batch-size", "32"]
     assert f"{parameters:,} parameters" in works("train", "--data", data, "--run-dir", run, *options).stderr
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     own, copied = (printed["scores"][name]["avg_speed"] for name in (str(run), "naive"))
-    assert len(own["by_step"]) == 12
-    assert own["all"]["count"] == copied["all"]["count"]
+    assert (len(own["by_step"]), own["all"]["count"]) == (12, copied["all"]["count"])
     assert own["all"]["mae"] < 30
     works("train", "--resume", run, "--max-epochs", "3")
     works("train", "--data", data, "--run-dir", tmp_path / "two", "--targets", "avg_speed,latitude", *options)
@@ -278,9 +272,7 @@ def test_flags_without_effect_are_named(data: Path, tmp_path: Path) -> None:
         ("--model mean", "settings.invalid", ["model.kind (--model)", "'stid' or package.module:Class"]),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(
-    options: str, code: str, says: list[str], data: Path, tmp_path: Path
-) -> None:
+def test_flags_that_clash_are_refused(options: str, code: str, says: list[str], data: Path, tmp_path: Path) -> None:
     result = socialx("train", "--data", data, "--run-dir", tmp_path / "run", *SMALL, *options.split())
     assert (result.exit_code, result.codes[-1]) == (2, code)
     error = re.sub("^note: .*\n", "", result.stderr)

@@ -30,8 +30,7 @@ def of_day(data: Arrays, rows: np.ndarray, span: slice) -> np.ndarray:
 
 
 def test_the_day_that_varies_most_comes_first_and_then_one_in_the_middle() -> None:
-    data = source([3, 9, 1, 5, 7])
-    rows = np.arange(30, 5 * 288)
+    data, rows = source([3, 9, 1, 5, 7]), np.arange(30, 5 * 288)
     first, second = telling_days(data, rows)
     assert of_day(data, rows, first) == [1]
     assert of_day(data, rows, second) == [3]  # 9, 7, 5, 3, 1
@@ -55,8 +54,7 @@ def test_readings_that_are_missing_vary_nothing() -> None:
 
 
 def test_a_night_alone_is_shown_whole() -> None:
-    data = source([1.0])
-    assert telling_days(data, np.arange(12, 48)) == [slice(0, 36)]
+    assert telling_days(source([1.0]), np.arange(12, 48)) == [slice(0, 36)]
 
 
 @given(first=st.integers(0, 287), length=st.integers(1, 900), seed=st.integers(0, 9))

@@ -62,9 +62,7 @@ def test_as_promised_half_of_the_readings_are_in_their_intervals() -> None:
         ({7: [0], 9: [0]}, {"s0": "2011-02-04"}),
     ],
 )
-def test_a_sensor_is_worse_from_the_first_of_its_last_bad_days(
-    wrong: dict[int, list[int]], since: dict[str, str]
-) -> None:
+def test_a_sensor_is_worse_from_the_first_of_its_bad_days(wrong: dict[int, list[int]], since: dict[str, str]) -> None:
     found = counted(10, wrong)
     assert found.sensors == since
     assert {day: [f"s{each}" for each in bad] for day, bad in wrong.items()} == {
@@ -103,8 +101,7 @@ def test_sums_are_those_of_a_loop() -> None:
     inside = (low <= truth) & (truth <= high)
     for day, row in enumerate(found.days):
         here = valid[days == day]
-        assert row.count == here.sum()
-        assert row.covered == pytest.approx(inside[days == day][here].mean())
+        assert (row.count, row.covered) == (here.sum(), pytest.approx(inside[days == day][here].mean()))
         assert row.mae == pytest.approx(np.abs(forecast - truth)[days == day][here].mean(), rel=1e-5)
 
 
@@ -133,8 +130,7 @@ def test_it_prints_days_and_a_verdict(run: Path) -> None:
     assert f"{LEAST_DAYS} days say" in result.stdout
     found = json.loads(socialx("evaluate", run, "--drift", "--split", "validation", "--json").stdout)["drift"][str(run)]
     assert found["covered"] == pytest.approx(0.5, abs=0.05)  # these are the errors that the intervals are made of
-    assert found["sensors"] == {}
-    assert found["stuck"] == {}
+    assert (found["sensors"], found["stuck"]) == ({}, {})
     assert all(set(day) == {"date", "mae", "covered", "count", "worse"} for day in found["days"])
 
 

@@ -158,8 +158,7 @@ def test_max_has_radii_but_no_weights_and_a_plain_model_nothing() -> None:
     running.update(torch.randn(2, 3, 16))
     found = running.compute("here")
     assert found.layer.heads == (Head(pytest.approx(2), 0, None, None, None),) * 2
-    assert (found.weights, found.layer.trained) == (None, False)
-    assert social_layers(torch.nn.Linear(2, 2)) == {}
+    assert (found.weights, found.layer.trained, social_layers(torch.nn.Linear(2, 2))) == (None, False, {})
     assert social_layers(forecaster(social=0)) == {}
 
 
@@ -181,8 +180,7 @@ def test_the_worst_sensor_comes_first_and_one_without_targets_last() -> None:
     values, valid, seconds = speeds(300, 3, missing=0)
     valid[:, 1] = False
     made, starts = series(values, valid, seconds), torch.arange(0, 200, 5)
-    target = made.target(starts)
-    running = RunningErrors(12, tuple("abc"), 5, CPU)
+    target, running = made.target(starts), RunningErrors(12, tuple("abc"), 5, CPU)
     running.update(target.values + torch.tensor([1.0, 9.0, 2.0])[:, None], made.window(starts), target)
     errors = running.compute()
     found = sensor_errors(Sensors(("a", "b", "c"), np.arange(3.0), np.arange(3.0)), errors["sensor"], [])

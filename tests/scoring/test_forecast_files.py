@@ -118,16 +118,13 @@ def test_two_models_are_compared_by_days(tmp_path: Path) -> None:
     api.evaluate(run, save_forecasts=path, **part)
     difference = api.evaluate([path, run], compare=True, **part).difference
     assert difference is not None
-    assert (difference.first, difference.second) == (str(path), str(run))
-    assert difference.rows[-1].difference == 0
+    assert (difference.first, difference.second, difference.rows[-1].difference) == (str(path), str(run), 0)
 
 
 # --- what it does not have ------------------------------------------------------------------------------------------
 
 
-def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
-    run: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_windows_that_a_file_lacks_are_left_out_for_all_models_and_said(run: Path, saved: Path, tmp_path: Path) -> None:
     frame = table(saved)
     issues = np.sort(frame["origin"].unique())
     frame = frame[frame["origin"] != issues[0]]
@@ -143,16 +140,14 @@ def test_windows_that_a_file_lacks_are_left_out_for_every_model_and_said(
     assert found.protocol.period.windows == windows - 2
     assert len({model.overall().count for model in found.models.values()}) == 1
     same = api.evaluate(run, start=str(issues[2] + np.timedelta64(5, "m")).replace("T", " ")[:19])
-    assert found[run] == same[run]
-    assert found[path].overall().mae == pytest.approx(same[run].overall().mae, rel=1e-6)
+    assert (found[run], found[path].overall().mae) == (same[run], pytest.approx(same[run].overall().mae, rel=1e-6))
     printed = works("evaluate", run, path).stdout.replace("\n", " ")
     assert f"scored: the {windows - 2} windows" in printed
     assert "mine.csv" in printed.split("scored: the")[1]
 
 
 def test_a_period_is_kept(run: Path, saved: Path) -> None:
-    issues = np.sort(table(saved)["origin"].unique())
-    begins = str(issues[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
+    begins = str(np.sort(table(saved)["origin"].unique())[10] + np.timedelta64(5, "m")).replace("T", " ")[:19]
     found, said = told([run, saved], start=begins)
     assert found[saved] == found[run] == api.evaluate(run, start=begins)[run]
     assert not [line for line in said if str(saved) in line]

@@ -55,14 +55,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(small_file(tmp_path_factory.mktemp("data"), 700))
 
 
-def made(
-    errors: np.ndarray, free_flow: np.ndarray, forecast: np.ndarray, targets: tuple[str, ...]
-) -> ConformalIntervals:
+def made(errors: np.ndarray, free_flow: np.ndarray, usual: np.ndarray, targets: tuple[str, ...]) -> ConformalIntervals:
     """Intervals of errors and forecasts [W,P,N,G]."""
     sums = SignedErrors(torch.from_numpy(free_flow), len(errors), errors.shape[1])
-    values = np.where(np.isnan(errors), 0, forecast + errors)
+    values = np.where(np.isnan(errors), 0, usual + errors)
     target = Target(torch.from_numpy(values), torch.from_numpy(~np.isnan(errors)))
-    sums.update(torch.from_numpy(forecast), example().batch, target)
+    sums.update(torch.from_numpy(usual), example().batch, target)
     (lower, upper), count = sums.compute()
     assert count == np.isfinite(errors).sum()
     ids = tuple(f"s{i}" for i in range(errors.shape[2]))
@@ -76,8 +74,7 @@ def made(
 @given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=500), st.integers(0, 5))
 def test_the_ends_are_the_errors_of_these_ranks(errors: list[float], missing: int) -> None:
     """ceil((n + 1) q) of the sorted errors, with q = (1 + level) / 2 from below, and the same from above."""
-    column = np.array([*errors, *[math.nan] * missing], np.float32)[:, None]
-    (lower, upper), count = bounds(column)
+    (lower, upper), count = bounds(np.array([*errors, *[math.nan] * missing], np.float32)[:, None])
     ascending, n = sorted(np.float32(errors)), len(errors)
     assert count == n
     for place, percent in enumerate(LEVELS):
@@ -93,9 +90,7 @@ def test_the_ends_are_the_errors_of_these_ranks(errors: list[float], missing: in
     st.floats(0, 1),
     st.sampled_from([("avg_speed",), ("temperature", "flow")]),
 )
-def test_a_wider_level_contains_every_narrower_one(
-    seed: int, windows: int, missing: float, targets: tuple[str, ...]
-) -> None:
+def test_a_wider_level_contains_a_narrower(seed: int, windows: int, missing: float, targets: tuple[str, ...]) -> None:
     rng = np.random.default_rng(seed)
     shape = (windows, 2, 3, len(targets))
     forecast = rng.uniform(-5, 70, shape).astype(np.float32)
@@ -155,8 +150,7 @@ def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:
     free = torch.tensor([[60.0], [0.0]])
     forecast = torch.tensor([29.9, 30.0, 44.9, 45.0, 55.1, 55.3, 90.0]).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 1)
     found = congestion_groups(forecast, free)[:, 0, :, 0]
-    assert found[:, 0].tolist() == [0, 1, 1, 2, 2, 3, 3]
-    assert set(found[:, 1].tolist()) == {K - 1}
+    assert (found[:, 0].tolist(), set(found[:, 1].tolist())) == ([0, 1, 1, 2, 2, 3, 3], {K - 1})
 
 
 @pytest.mark.parametrize("every", [1, 3, 5])
@@ -191,8 +185,7 @@ def test_coverage_and_width_are_those_of_every_reading() -> None:
         step = slice(None) if row.minutes is None else slice(row.minutes // 5 - 1, row.minutes // 5)
         low, high = (end.numpy()[:, step] for end in found.apply(torch.from_numpy(new), row.level))
         ok, y = valid[:, step], truth[:, step]
-        assert row.count == ok.sum()
-        assert row.share == pytest.approx(((low <= y) & (y <= high))[ok].mean())
+        assert (row.count, row.share) == (ok.sum(), pytest.approx(((low <= y) & (y <= high))[ok].mean()))
         assert row.width == pytest.approx((high - low)[ok].mean(), rel=1e-6)
         assert low.min() >= 0
 

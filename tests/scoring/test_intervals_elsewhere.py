@@ -44,9 +44,7 @@ def test_within_the_first_day_intervals_are_a_first_guess(run: Path, data: Path)
     np.testing.assert_allclose(found.upper[0, :, 0, 0] - found.values[0, :, 0, 0], table, atol=1e-4)
 
 
-def test_later_ones_are_of_forecasts_that_end_on_the_days_before(
-    run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_ones_are_of_forecasts_of_the_days_before(run: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptation.Past, "leaning", lambda *_: None)
     found = socialx.predict(run, data, at="2012-05-05 10:00", interval=0.8)
     made = socialx.predict(run, data, start="2012-05-03 00:55", end="2012-05-04 22:55", every="5min")

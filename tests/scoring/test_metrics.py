@@ -71,8 +71,7 @@ def test_a_missing_target_may_be_nan_and_gets_no_gradient() -> None:
     target, valid = torch.tensor([[[4.0, math.nan]]]), torch.tensor([[[True, False]]])
     loss = masked_absolute_error(forecast, target, valid)
     loss.backward()
-    assert loss.item() == 3.0
-    assert forecast.grad.flatten().tolist() == [-1.0, 0.0]
+    assert (loss.item(), forecast.grad.flatten().tolist()) == (3.0, [-1.0, 0.0])
 
 
 @pytest.mark.parametrize("unit", [1.0, 1.609344, 1e-3, 100.0])
@@ -81,8 +80,7 @@ def test_mape_leaves_out_truths_that_are_nearly_zero_in_any_unit(unit: float) ->
     small = [1e-30, 1e-12, -1e-12, 1e-3, 0.0499]
     truth = np.float32([*small, 0.051, 1.0, 50.0, 60.0, 0.0]) * np.float32(unit)
     forecast = truth + np.float32(unit)
-    means = [50 * unit, -100 * 50 * unit]
-    running, plain = RunningScores(1, 2, CPU, means), RunningScores(1, 2, CPU)
+    running, plain = RunningScores(1, 2, CPU, [50 * unit, -100 * 50 * unit]), RunningScores(1, 2, CPU)
     f, y = (np.stack([each, 100 * each], axis=-1)[None, None] for each in (forecast, truth))
     for each in (running, plain):
         each.update(torch.from_numpy(f), BATCH, Target(torch.from_numpy(y), torch.ones(y.shape, dtype=torch.bool)))

@@ -129,8 +129,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 
 def test_nothing_valid_is_no_difference() -> None:
-    days = np.arange(LEAST_DAYS)
-    nothing = np.full((LEAST_DAYS, 2, 2), np.nan)
+    days, nothing = np.arange(LEAST_DAYS), np.full((LEAST_DAYS, 2, 2), np.nan)
     (row, *_) = difference({"a": daily(nothing, days), "b": daily(nothing, days)}, 5).rows
     assert (row.difference, row.low, row.high, row.differs) == (None, None, None, None)
     with refuses("score.few-days", SettingsError) as caught:
@@ -181,8 +180,7 @@ def test_a_limit_that_is_not_kept_is_exit_code_3_and_the_scores_are_there(run: P
     assert kept.stderr == ""
     mae = json.loads(kept.stdout)["scores"][str(run)]["avg_speed"]["by_step"][11]["mae"]
     result = socialx("evaluate", run, "--fail-above", "60min=0.5")
-    assert result.exit_code == 3
-    assert result.codes == ("score.above",)
+    assert (result.exit_code, result.codes) == (3, ("score.above",))
     assert re.fullmatch(f"error: {run}: MAE {mae:.4f} mph at 60 min, .* <= 0.5.\n", result.stderr)
     assert f"{mae:.4f}" in result.stdout
     assert socialx("evaluate", run, "--fail-above", "7min=3").codes == ("score.limit",)
@@ -236,10 +234,8 @@ def test_both_formats_hold_all_forecasts(run: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(table["origin"].dt.tz_localize(None), np.repeat(issued, 48))
         np.testing.assert_array_equal(table["time"].dt.tz_localize(None), np.repeat(times, 4))
         names = file["sensors"].asstr()[:].tolist()
-    assert names == list(open_run(run).sensors or ())
-    assert table["sensor"].tolist() == names * (12 * windows)
-    assert table["lead_minutes"].tolist()[:49:4] == [*range(5, 65, 5), 5]
-    assert set(table["unit"]) == {"mph"}
+    assert (names, table["sensor"].tolist()) == (list(open_run(run).sensors or ()), names * (12 * windows))
+    assert (table["lead_minutes"].tolist()[:49:4], set(table["unit"])) == ([*range(5, 65, 5), 5], {"mph"})
 
 
 def test_what_cannot_be_saved_is_refused_before_any_work(run: Path, worse: Path, tmp_path: Path) -> None:

@@ -56,8 +56,7 @@ def test_the_windows_are_those_whose_forecast_lies_in_the_period(run: Path, data
     valid = np.isfinite(truth)
     mae = np.abs(forecast - truth)[valid].mean(dtype=np.float64)
     assert found[str(run)].overall().mae == pytest.approx(mae, rel=1e-5)
-    assert found[str(run)].overall().count == valid.sum()
-    assert found.protocol.period.windows == 26
+    assert (found[str(run)].overall().count, found.protocol.period.windows) == (valid.sum(), 26)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -93,15 +92,13 @@ def test_every_measure_of_evaluate_is_of_the_period(run: Path) -> None:
     assert {model.overall().count for model in found.models.values()} == {count}
     assert found.climatology_days[f"{run}, all days"].overall().count == count
     assert [row.key for row in found.by[str(run)]["hour"] if row.count] == [6]
-    assert sum(row.count for row in found.by[str(run)]["sensor"]) == count
-    assert found.published == ()
+    assert (sum(row.count for row in found.by[str(run)]["sensor"]), found.published) == (count, ())
 
 
 def test_all_commands_take_a_period_and_say_what_they_scored(run: Path, tmp_path: Path) -> None:
     scores = api.evaluate([run], start=FROM, end=TO)
     explained = api.explain(run, start=FROM, end=TO)
-    assert explained.count == scores[run].overall().count
-    assert explained.protocol.period == scores.protocol.period
+    assert (explained.count, explained.protocol.period) == (scores[run].overall().count, scores.protocol.period)
     page, period = tmp_path / "report.html", ("--start", FROM, "--end", TO)
     works("report", run, *period, "-o", page)
     for text in (page.read_text(), works("evaluate", run, *period).stdout):

@@ -44,8 +44,7 @@ def test_each_rule_is_its_definition() -> None:
         asked.update(parts[0][keep], batch(), Target(parts[1][keep], parts[2][keep]))
     found, without = asked.compute()
     error = np.abs(forecast.astype(np.float64) - truth)
-    masked = np.where(valid, error, np.nan)
-    seen = valid.any((1, 2))
+    masked, seen = np.where(valid, error, np.nan), valid.any((1, 2))
     in_batches = [np.nanmean(masked[:BATCH]), np.nanmean(masked[BATCH:])]
     wanted = {
         "canonical": np.nanmean(masked),
@@ -55,8 +54,7 @@ def test_each_rule_is_its_definition() -> None:
         "cumulative horizons": np.nanmean(masked),
         "zeros as readings": error.mean(),
     }
-    assert without == 4
-    assert {rule: maes[-1] for rule, maes in found.items()} == pytest.approx(wanted)
+    assert (without, {rule: maes[-1] for rule, maes in found.items()}) == (4, pytest.approx(wanted))
     assert found["canonical"][1] == pytest.approx(np.nanmean(masked[:, 1]))
     assert found["cumulative horizons"][1] == pytest.approx(np.nanmean(masked[:, :2]))
 

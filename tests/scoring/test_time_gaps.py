@@ -118,8 +118,7 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     """And ``predict`` gives the same forecast of every window that is scored."""
     path, save = written(whole, tmp_path / "file.h5", *KINDS[name]), tmp_path / "saved.parquet"
     run = small_run(path, "run", "--batch-size", "256")
-    found = api.evaluate(run, split="all", save_forecasts=save)
-    frame = frame_of(save)
+    found, frame = api.evaluate(run, split="all", save_forecasts=save), frame_of(save)
     frame = frame.assign(**{column: frame[column].dt.tz_localize(None) for column in ("origin", "time")})
     np.testing.assert_array_equal(frame["truth"].to_numpy(np.float32), truth_of(path, frame).astype(np.float32))
     windows, left_out = found.protocol.windows, found.protocol.windows_left_out
@@ -174,8 +173,7 @@ def test_every_question_sees_the_same_windows(gappy: tuple[Path, Path], tmp_path
     seen += [sum(row.count for row in rows) for tables in found.by.values() for rows in tables.values()]
     seen += [row.count for row in found.coverage[str(run)]["avg_speed"] if row.minutes is None]
     seen += [sum(day.count for day in found.drift[str(run)].days), api.explain(run, split="test").count]
-    assert set(seen) == {count}
-    assert compared.difference.rows[-1].difference == 0
+    assert (set(seen), compared.difference.rows[-1].difference) == ({count}, 0)
     assert api.report(run, output=tmp_path / "report.html").evaluation[str(run)] == found[str(run)]
     windows = found.protocol.windows
     assert api.load_run(run).protocol.windows == windows

@@ -54,8 +54,7 @@ def test_json_and_csv_give_the_forecast_of_predict(
     """The same rows alone in a file: to the bit."""
     wanted = expected(run, only(data, tmp_path / "hour.h5", slice(-12, None)))
     answer = client.post("/forecast", json=hour)
-    assert answer.status_code == 200
-    assert answer.json() == wanted
+    assert (answer.status_code, answer.json()) == (200, wanted)
     assert client.post("/forecast", content=as_csv(hour), headers=CSV).json() == wanted
     assert np.array(wanted["forecast"]["avg_speed"]).shape == (1, 12, 4)
 
@@ -68,8 +67,7 @@ def test_more_rows_tell_what_was_read_before(run: Path, data: Path, client: Test
     with h5py.File(path, "r+") as file:
         file["data/features"][-12:, 0, 0] = 0
     answer = client.post("/forecast", json=request).json()
-    assert answer == expected(run, path)
-    assert answer["input_status"][0][0] == "missing"
+    assert (answer, answer["input_status"][0][0]) == (expected(run, path), "missing")
 
 
 def test_null_and_sensors_that_are_not_named_are_missing(
@@ -160,9 +158,7 @@ def test_what_is_wrong_is_refused_in_one_line(name: str, client: TestClient, hou
     assert len(detail) < 700
 
 
-def test_a_forecast_that_overflows_is_refused(
-    client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_that_overflows_fails(client: TestClient, hour: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.files.store.quantities.LARGEST_SPEED", {})  # as for a feature that has no limit
     answer = client.post("/forecast", json=first_row([3e38] * 12)(hour))
     assert (answer.status_code, list(answer.json())) == (422, ["detail"])

@@ -52,8 +52,7 @@ def append(path: Path, time: str, values: list[float]) -> None:
 
 
 def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Service, run: Path) -> None:
-    path = followed.served.latest.path
-    found = latest_of(followed)
+    path, found = followed.served.latest.path, latest_of(followed)
     now = found.pop("last_observed")
     assert found == {**api.predict(run, path).as_dict(), "run": "small"}
     store = open_store(path)
@@ -63,8 +62,7 @@ def test_it_is_the_forecast_of_predict_with_the_readings_of_now(followed: Servic
 
 
 def test_an_appended_row_is_forecast_from(followed: Service, run: Path) -> None:
-    before = latest_of(followed)
-    latest = looked(followed)
+    before, latest = latest_of(followed), looked(followed)
     first = latest.made
     assert latest_of(followed) == before
     append(latest.path, "2012-05-04 09:20:00", [60.0, 0.0, np.nan, 50.5])
@@ -99,9 +97,7 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("age_s", "words"), [(0, "0 minutes"), (15 * 60, "15 minutes"), (16 * 60, "16 minutes"), (5 * 86_400, "5 days")]
 )
-def test_ready_says_how_old_the_data_is(
-    age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_says_the_age_of_data(age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late is what is older than three steps; a file without a zone is given a day more."""
     monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: age_s)
     late = "the last row is older than 3 steps" if age_s > 15 * 60 else ""
@@ -113,8 +109,7 @@ def test_ready_says_how_old_the_data_is(
 
 
 def test_the_curve_of_a_sensor_is_what_was_read_forecast_and_usual(followed: Service, run: Path) -> None:
-    path = followed.served.latest.path
-    sensor = followed.served.experiment.data.sensors.ids[1]
+    path, sensor = followed.served.latest.path, followed.served.experiment.data.sensors.ids[1]
     with TestClient(make_app(followed)) as client:
         curve = client.get("/curve", params={"sensor": sensor}).json()
         assert client.get("/curve", params={"sensor": "nobody"}).status_code == 404
@@ -163,8 +158,7 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed: Service) -> None:
     damage, word = DAMAGE[name]
-    before = latest_of(followed)
-    path = followed.served.latest.path
+    before, path = latest_of(followed), followed.served.latest.path
     whole = path.read_bytes()
     damage(path)
     latest = looked(followed)
@@ -187,8 +181,7 @@ def test_a_file_that_its_writer_has_locked_is_read_later(followed: Service) -> N
     with path.open("rb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert looked(followed).reason
-    assert looked(followed).reason == ""
-    assert latest_of(followed)["origin"] == ["2012-05-04 09:20:00"]
+    assert (looked(followed).reason, latest_of(followed)["origin"]) == ("", ["2012-05-04 09:20:00"])
 
 
 def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_path: Path) -> None:

@@ -113,8 +113,7 @@ def test_streets_are_loaded_from_the_named_server_alone(service: Service) -> Non
     service.tiles = read_tiles(f"{TILES} \u00a9 Somebody")
     answer = TestClient(make_app(service)).get("/")
     assert answer.headers["content-security-policy"] == f"{POLICY} https://tiles.example"
-    assert answer.headers["referrer-policy"] == "origin"
-    assert answer.headers["content-encoding"] == "gzip"
+    assert (answer.headers["referrer-policy"], answer.headers["content-encoding"]) == ("origin", "gzip")
     assert f'data-tiles="{TILES} \u00a9 Somebody"' in answer.text
     assert re.fullmatch(rf"{re.escape(TILES)} .+ tiles\.example", read_tiles(TILES))
     inside, address = f"https://a;script-src *{TILES[21:]}", "https://tiles.example/"
@@ -199,8 +198,7 @@ def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
         until(shown, f"curve.sensor === '{sensor}'")
         curve = shown.evaluate("curve")
         assert len(curve["times"]) == len(curve["observed"]) == len(curve["usual"]) == 60
-        assert curve["observed"][48:] == [None] * 12
-        assert curve["earlier"]["origin"] == ["2012-05-04 08:15:00"]
+        assert (curve["observed"][48:], curve["earlier"]["origin"]) == ([None] * 12, ["2012-05-04 08:15:00"])
         drawn = shown.evaluate(POINTS)
         assert drawn["forecast"] == drawn["earlier"] == 12
         assert drawn["read"] == sum(value is not None for value in curve["observed"])
@@ -297,9 +295,7 @@ def test_two_thousand_sensors_answer_at_once(followed: Service) -> None:
         assert "300 of 2000 sensors" in texts(shown, "#more")[0]
 
 
-def test_a_page_without_data_or_positions_says_so(
-    service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_without_data_or_places(service: Service, followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(service) as shown:
         assert "no lookback" in texts(shown, "#said")[0]
     sensors = followed.served.experiment.data.sensors

@@ -78,8 +78,7 @@ def test_the_run_behind_the_link_forecasts(current: Path, live: Path, run: Path,
 
 def test_a_training_into_the_same_folder_is_taken_once_it_is_whole(current: Path, live: Path, other: Path) -> None:
     service = served(current, live, interval=0.8)
-    before = forecast_of(service)
-    run = current.resolve()
+    before, run = forecast_of(service), current.resolve()
     shutil.copy(other / "best.safetensors", run / "best.safetensors")  # its intervals are not yet calibrated
     assert forecast_of(renewed(service)) == before
     assert "the newer run: " in service.reason
@@ -132,9 +131,7 @@ def test_a_run_that_does_not_fit_is_loaded_once(
     assert len(loaded) == 2
 
 
-def test_no_request_is_lost_while_runs_change(
-    current: Path, live: Path, run: Path, other: Path, hour: dict[str, object]
-) -> None:
+def test_no_request_is_ever_lost(current: Path, live: Path, run: Path, other: Path, hour: dict[str, object]) -> None:
     service, answers, ended = served(current, live), [], threading.Event()
     one, two = (api.predict(each, live).as_dict()["forecast"] for each in (run, other))
     with TestClient(make_app(service)) as client:
@@ -163,8 +160,7 @@ def test_no_request_is_lost_while_runs_change(
 
 
 def test_the_share_of_readings_in_their_intervals_is_a_metric(current: Path, live: Path) -> None:
-    service = served(current, live, interval=0.9)
-    store = open_store(live)
+    service, store = served(current, live, interval=0.9), open_store(live)
     names, last, rng = store.sensors.ids, int(store.seconds[-1]), np.random.default_rng(0)
     times = [str(np.datetime64(int(each), "s")).replace("T", " ") for each in next_times(last, 5, 14)]
     readings, bands = rng.uniform(30, 65, (14, len(names))).round(1), []

@@ -54,9 +54,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     """As they stand, in the folder of the repository, but for the port."""
     if shutil.which("curl") is None:
         pytest.skip("no curl")
-    (first, *more), others = (
-        [c for c in COMMANDS if c.startswith("socialx serve ") == serves] for serves in (True, False)
-    )
+    (first, *more), others = ([c for c in COMMANDS if c.startswith("socialx serve ") == its] for its in (True, False))
     for command in more:
         with started(*shlex.split(command)[2:]) as (_, address, _):
             assert httpx.get(address, timeout=60).status_code == 200
@@ -100,16 +98,13 @@ def test_ctrl_c_answers_those_who_wait() -> None:
         _, said = server.communicate(timeout=60)
         for thread in threads:
             thread.join()
-    assert server.returncode == 130
-    assert said == "interrupted\n"
-    assert answers == [200] * 8
+    assert (server.returncode, said, answers) == (130, "interrupted\n", [200] * 8)
 
 
 def let_in(address: str) -> int:
     """How many forecasts wait or were given until now."""
     text = httpx.get(f"{address}/metrics", timeout=60).text
-    counts = re.findall(r'(?:queue_length|requests_total{path="/forecast",status="200"}) (\d+)', text)
-    return sum(map(int, counts))
+    return sum(map(int, re.findall(r'(?:queue_length|requests_total{path="/forecast",status="200"}) (\d+)', text)))
 
 
 @pytest.mark.slow

@@ -76,8 +76,7 @@ def test_a_body_of_wrong_numbers_costs_one_error(experiment: Experiment, hour: R
     for wrong in ({**hour, "readings": readings}, {**hour, "times": [None] * 12}):
         error = refusal(experiment, json.dumps(wrong).encode())
         assert isinstance(error.__context__, ValidationError)
-        assert error.__context__.error_count() == 1
-        assert error.code == "posted.form"
+        assert (error.__context__.error_count(), error.code) == (1, "posted.form")
         assert ".0: " in str(error)
 
 
@@ -146,8 +145,7 @@ def test_bodies_without_an_end_take_no_place(service: Service, hour: Request) ->
     service.worker.places, service.timeout_s = 8, 60
     with running_server(make_app(service)) as url, half_bodies(url, 16, 1000):
         assert httpx.get(f"{url}/health").status_code == 200
-        assert httpx.post(f"{url}/forecast", json=hour).status_code == 200
-        assert service.worker.taken == 0
+        assert (httpx.post(f"{url}/forecast", json=hour).status_code, service.worker.taken) == (200, 0)
 
 
 def test_bodies_on_their_way_hold_no_more_than_the_queue(service: Service, hour: Request) -> None:

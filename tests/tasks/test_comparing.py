@@ -42,9 +42,7 @@ def small(path: Path, /, **sections: dict[str, Any]) -> Settings:
         "trainer": {"device": "cpu"},
         "profile": {"warmup_steps": 2},
     }
-    return Settings.model_validate(
-        {name: {**own.get(name, {}), **sections.get(name, {})} for name in {*own, *sections}}
-    )
+    return Settings.model_validate({key: {**own.get(key, {}), **sections.get(key, {})} for key in {*own, *sections}})
 
 
 # Blocks
@@ -73,8 +71,7 @@ def test_both_sides_of_a_round_are_warmed_up_and_then_alternate(monkeypatch: pyt
     monkeypatch.setattr(comparing, "start_process", process)
     gain, first, second = comparing.run_round(Settings(), Settings(), 3.0, Bar(Work("compare", 1, "s")))
     these, other = "these settings", "the other settings"
-    assert asked[:6] == [these, other, these, other, other, these]
-    assert 2 + len(first) + len(second) == len(asked)
+    assert (asked[:6], 2 + len(first) + len(second)) == ([these, other, these, other, other, these], len(asked))
     assert gain.gain == pytest.approx(0.5)  # the other settings take twice as long
 
 
@@ -209,8 +206,7 @@ def test_the_interval_is_that_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(comparing, "run_round", run_round)
     found = comparing.compare("data.h5", other=Settings())
     assert next(rounds, None) is None
-    assert found.gain == mean_gain(gains)
-    assert (found.rounds, found.interrupted) == (6, False)
+    assert (found.gain, found.rounds, found.interrupted) == (mean_gain(gains), 6, False)
     assert found.here.windows_per_s == pytest.approx(1)
     assert found.there.windows_per_s == pytest.approx(6 / sum(1 / gain for gain in gains))
     assert (found.here.input, found.there.peak_bytes) == (0.5, 3)
@@ -235,8 +231,7 @@ def test_a_stopped_comparison_keeps_its_rounds(finished: int, monkeypatch: pytes
             comparing.compare("data.h5", other=Settings(), progress=listen)
         return
     found = comparing.compare("data.h5", other=Settings(), progress=listen)
-    assert (found.rounds, found.interrupted) == (finished, True)
-    assert (found.gain.low is None) == (finished < 5)
+    assert (found.rounds, found.interrupted, found.gain.low is None) == (finished, True, finished < 5)
     assert [each.code for each in told] == finished * ["compare.round"]
     assert re.match(r"round 1 of 6: .* 2\.00x", told[0].problem)
 

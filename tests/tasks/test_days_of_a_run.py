@@ -140,9 +140,7 @@ def test_a_network_is_its_ids_and_its_places_whatever_its_name(run: Path, whole:
     assert np.abs(one - three).max() > 1e-3
 
 
-def test_scores_of_a_run_do_not_depend_on_the_runs_beside_it(
-    run: Path, whole: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_scores_of_a_run_do_not_depend_on_other_runs(run: Path, whole: Path, folder: Path, tmp_path: Path) -> None:
     second = small_run(part_of(whole, tmp_path / "two.h5", slice(0, 2 * DAY)), folder / "second", "--zero-shot")
     later = part_of(whole, tmp_path / "later.h5", slice(4 * DAY, None))
 

@@ -107,8 +107,7 @@ def test_a_broken_file_is_one_line_and_the_rest_is_checked(data: Path, tmp_path:
     broken = tmp_path / "broken.h5"
     broken.write_bytes(data.read_bytes()[:5000])
     result = command("doctor", "--data", broken, *SETS)
-    assert result.exit_code == 3
-    assert result.stderr.count("\n") == 2
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 2)
     assert re.match(f"error: data: {broken}: .* HDF5", result.stderr)
     assert " 207 sensors " in " ".join(result.stdout.split())
     assert result.stdout.endswith(", 1 fail\n")
@@ -147,8 +146,7 @@ def test_settings_that_exclude_each_other_and_those_without_effect() -> None:
     assert "model.width 10 " in conflict.facts
     idle = command("doctor", "--model", "linear", "--backend", "fused", "--json")
     (found,) = (each for each in json.loads(idle.stdout)["lines"] if each["name"] == "settings")
-    assert (found["state"], found["remedy"]) == ("warn", "leave out --backend")
-    assert idle.exit_code == 0
+    assert (found["state"], found["remedy"], idle.exit_code) == ("warn", "leave out --backend", 0)
 
 
 def test_json_has_one_shape() -> None:
@@ -234,8 +232,7 @@ def test_an_error_that_nobody_expected_is_a_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(doctor_checks.shutil, "disk_usage", broken)
     found = doctor()
     for name in ("memory and disk", "worker"):
-        assert line(found, name).facts == "ValueError: first"
-        assert line(found, name).state == "fail"
+        assert (line(found, name).facts, line(found, name).state) == ("ValueError: first", "fail")
     assert len(found.lines) == len(NAMES)
 
 
@@ -272,9 +269,7 @@ def test_a_machine_without_cuda_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, answer in {
         "is_available": True,
         "device_count": 1,
@@ -294,9 +289,7 @@ def test_a_card_without_code_in_this_torch_is_a_warning_and_asked_for_a_refusal(
 
 
 @pytest.mark.parametrize(("wanted", "means"), [("highest", "exact float32"), ("high", "TF32"), ("medium", "bfloat16")])
-def test_the_precision_of_a_card_names_the_products_of_float32(
-    wanted: str, means: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_precision_of_a_card_names_its_products(wanted: str, means: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "cpu_field", lambda _: "")
     assert line(doctor(trainer={"precision": "bf16-mixed"}), "precision").state == "warn"
     monkeypatch.setattr(doctor_checks, "resolve_device", lambda _: torch.device("cuda", 0))
@@ -314,8 +307,7 @@ def test_a_card_that_answers_nothing_is_lines_and_no_traceback(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    before = torch.get_float32_matmul_precision()
-    found = doctor(trainer={"device": "cuda"})
+    before, found = torch.get_float32_matmul_precision(), doctor(trainer={"device": "cuda"})
     assert re.match(r"cuda:0 .* 2 x Card \(80 GiB, .* 9\.0\); ", line(found, "device").facts)
     assert {"memory and disk", "one step"} <= {each.name for each in found.failures}
     assert all(each.remedy and "\n" not in each.facts for each in found.failures)

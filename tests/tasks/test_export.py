@@ -80,9 +80,8 @@ print(json.dumps(found))
 
 def elsewhere(code: str, folder: Path) -> str:
     """What a script prints in a process of its own that cannot import socialx."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", WITHOUT + code], capture_output=True, text=True, cwd=folder, timeout=200
-    )
+    typed = [sys.executable, "-I", "-c", WITHOUT + code]
+    done = subprocess.run(typed, capture_output=True, text=True, cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -156,8 +155,7 @@ def exported(xlstm: Path, linear: Path, data: Path, tmp_path_factory: pytest.Tem
             output = folder / run.name / FORMATS[name]
             result = works("export", run, output)
             assert result.stdout.startswith(f"wrote {output}: {name}, avg_speed (mph) of 4 sensors, ")
-            assert ("past days until 2012-05-04 09:15:00" in result.stdout) == (run == xlstm)
-            assert result.stderr == ""
+            assert ("past days until 2012-05-04 09:15:00" in result.stdout, result.stderr) == (run == xlstm, "")
         write_inputs(run, data, features, folder / run.name / "inputs.npz")
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/export.md").read_text(), re.DOTALL)
     assert len(examples) == 3
@@ -320,9 +318,8 @@ def test_a_model_without_a_graph_is_one_line(linear: Path, tmp_path: Path, monke
 
 def test_a_model_that_is_too_large_for_one_file(linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "ONNX_BYTES", 100)
-    assert "GiB, and one ONNX file holds 0.0.\n  try: export it as .pt2" in refused(
-        "export", linear, tmp_path / "model.onnx"
-    )
+    said = refused("export", linear, tmp_path / "model.onnx")
+    assert "GiB, and one ONNX file holds 0.0.\n  try: export it as .pt2" in said
 
 
 @pytest.mark.parametrize("key", ["trainer.device", "trainer.precision", "model.backend"])
@@ -341,6 +338,5 @@ def test_another_network_is_refused_where_the_model_knows_its_sensors(xlstm: Pat
 
 def test_another_network_is_exported_where_it_does_not(linear: Path, tmp_path: Path) -> None:
     made = api.export(linear, tmp_path / "model.safetensors", data=small_file(tmp_path, 100, 6))
-    assert len(made.about["sensors"]) == 6
-    assert made.about["protocol"]["sensors"] == 4
+    assert (len(made.about["sensors"]), made.about["protocol"]["sensors"]) == (6, 4)
     assert made.bytes == made.path.stat().st_size

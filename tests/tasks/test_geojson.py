@@ -22,8 +22,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     assert found.keys() == {"type", "features"}  # no crs: RFC 7946 has one only
     assert found["type"] == "FeatureCollection"
     for feature in found["features"]:
-        assert feature.keys() == {"type", "geometry", "properties"}
-        assert feature["type"] == "Feature"
+        assert (feature.keys(), feature["type"]) == ({"type", "geometry", "properties"}, "Feature")
         places = feature["geometry"]["coordinates"]
         for longitude, latitude in [places] if feature["geometry"]["type"] == "Point" else places:
             assert -119 < longitude < -118  # Los Angeles
@@ -58,12 +57,10 @@ def test_the_sensors_of_a_file(tmp_path: Path) -> None:
 
 def test_the_errors_of_a_run_and_its_strongest_neighbours(trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.geojson"
-    found = socialx.explain(trained, geojson=out)
-    features = read(out)
+    found, features = socialx.explain(trained, geojson=out), read(out)
     points = {f["properties"]["id"]: f for f in features if f["geometry"]["type"] == "Point"}
     lines = [f for f in features if f["geometry"]["type"] == "LineString"]
-    assert len(points) + len(lines) == len(features)
-    assert points.keys() == {sensor.id for sensor in found.sensors}
+    assert (len(points) + len(lines), points.keys()) == (len(features), {sensor.id for sensor in found.sensors})
     wanted = {}
     for sensor in found.sensors:
         assert points[sensor.id]["geometry"]["coordinates"] == [sensor.longitude, sensor.latitude]

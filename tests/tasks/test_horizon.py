@@ -13,7 +13,7 @@ import torch
 
 import socialx
 from socialx.core.batch import Target
-from socialx.data.medians import HistoricalMedians
+from socialx.data.climatology import HistoricalMedians
 from socialx.scoring.adaptation import Anchor, PastForecasts, fade
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.opened import open_forecasting
@@ -49,15 +49,15 @@ def test_an_anomaly_fades_into_the_usual_speed() -> None:
 @pytest.mark.parametrize("better", [0, 1])
 def test_the_anchor_is_the_one_that_was_better(better: int) -> None:
     truth = torch.full((4, 3, 2, 1), 50.0)
-    usual = torch.stack([truth + 6.0, truth + 6.0])
-    usual[better] = truth + torch.tensor([-4.0, 2.0])[:, None]
+    usual = torch.stack([truth + 6.0, truth + 6.0], dim=1)
+    usual[:, better] = truth + torch.tensor([-4.0, 2.0])[:, None]
     valid = torch.ones_like(truth, dtype=torch.bool)
     valid[0] = False
-    usual[:, 0] = -1e6
+    usual[0] = -1e6
     anchor = Anchor.choose([PastForecasts(truth, truth[:, 0], usual, truth, valid)])
     assert anchor is not None
     assert (anchor.index, anchor.level.tolist()) == (better, [[2.0], [-1.0]])  # half of the median anomaly
-    assert anchor.of(usual)[1, 0].tolist() == [[48.0], [51.0]]
+    assert anchor.add_level(usual)[1, 0].tolist() == [[48.0], [51.0]]
     assert Anchor.choose([]) is None
 
 
@@ -78,9 +78,9 @@ def test_beyond_the_hour_the_forecast_is_the_formula(run: Path, data: Path) -> N
     both = np.stack([climatology, HistoricalMedians(source).lookup(times, stop)])
     past = opened.experiment.past
     anchor = past.anchor(past.bases([seconds])[0])
-    week = [np.abs(np.where(part.valid, part.truth - part.usual, np.nan)) for part in past.past_week(seconds // 86_400)]
-    joined = np.concatenate(week, axis=1)
-    assert anchor.index == np.nanmean(joined, axis=(1, 2, 3, 4)).argmin()
+    week = list(past.past_week(seconds // 86_400))
+    joined = [np.where(part.valid[:, None], part.truth[:, None] - part.usual, np.nan) for part in week]
+    assert anchor.index == np.nanmean(np.abs(np.concatenate(joined)), axis=(0, 2, 3, 4)).argmin()
     usual = both[anchor.index] + anchor.level.numpy()
     left = np.exp(-5 * np.arange(1, DAY - 11) / 45)[:, None, None] * (hour.values[0, -1] - usual[11])
     np.testing.assert_allclose(day.values[0, 12:], np.maximum(usual[12:] + left, 0), rtol=1e-5)
@@ -121,7 +121,7 @@ def test_intervals_widen_and_cover_their_own_past(run: Path, data: Path) -> None
     basis = past.bases([int(seconds)])[0]
     anchor, leaning = past.anchor(basis), past.leaning(basis)
     for part in past.past_week(basis.day):
-        usual = anchor.of(part.usual)
+        usual = anchor.add_level(part.usual)
         mixed = leaning.apply(fade(part.forecast, usual, 5), part.last, usual)
         target = Target(part.truth, part.valid)
         low, high = band.intervals.on(basis).apply(mixed, 0.8)

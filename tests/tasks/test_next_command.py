@@ -20,9 +20,7 @@ def converted(folder: Path, name: str = "small.h5", rows: int = 30) -> list[str]
 
 
 @pytest.mark.parametrize("card", [True, False])
-def test_convert_ends_with_a_training_for_this_machine(
-    card: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convert_ends_with_a_training_here(card: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_layers.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if card else None)
     monkeypatch.setattr(settings_layers.Path, "glob", lambda self, pattern: iter([]))
     *lines, last = converted(tmp_path)

@@ -128,8 +128,7 @@ def test_pages_pictures_and_maps_replace_older_ones(there: dict[str, Path], tmp_
 
 def test_the_methods_of_results_keep_what_was_read(there: dict[str, Path], tmp_path: Path) -> None:
     data = shutil.copy(there["data"], tmp_path / "v.h5")
-    before = Path(data).read_bytes()
-    forecast = socialx.predict(there["run"], data)
+    before, forecast = Path(data).read_bytes(), socialx.predict(there["run"], data)
     scores = socialx.evaluate([there["run"]], data)
     for write in (forecast.write, forecast.select(list(forecast.sensors[:1])).to_csv, scores.to_csv):
         with refuses("output.other-kind"):
@@ -150,9 +149,7 @@ def test_a_teacher_is_no_folder_to_train_in(there: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".h5"])
-def test_a_forecast_replaces_an_older_one_and_no_other_file(
-    suffix: str, there: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_forecast_replaces_an_older_one_and_no_other(suffix: str, there: dict[str, Path], tmp_path: Path) -> None:
     forecast, path = socialx.predict(there["run"], there["data"]), tmp_path / f"a{suffix}"
     for overwrite in (False, True):
         forecast.write(path, overwrite)

@@ -49,11 +49,9 @@ def some_rows(data: Path, folder: Path, rows: slice | np.ndarray) -> Path:
     return path
 
 
-def notes_of(*arguments: object, **options: object) -> tuple[Forecast, list[Message]]:
+def notes_of(*given: object, **options: object) -> tuple[Forecast, list[Message]]:
     said: list[Message] = []
-    found = api.predict(
-        *arguments, progress=lambda e: said.append(e.message) if isinstance(e, Note) else None, **options
-    )
+    found = api.predict(*given, progress=lambda e: said.append(e.message) if isinstance(e, Note) else None, **options)
     return found, said
 
 
@@ -159,9 +157,7 @@ def shared(data: Path) -> Path:
     return small_run(data, "shared", "--no-sensor-embedding")
 
 
-def test_the_order_of_sensors_does_not_matter_to_weights_without_tables_of_them(
-    shared: Path, data: Path, tmp_path: Path
-) -> None:
+def test_sensors_in_any_order_suit_weights_without_tables_of_them(shared: Path, data: Path, tmp_path: Path) -> None:
     """Each sensor keeps the climatology that training measured for it."""
     order = [2, 0, 3, 1]
     at_home, moved = api.predict(shared), api.predict(shared, reordered(data, tmp_path / "moved.h5", order))
@@ -193,9 +189,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"sensors": ["1", "773869"]}, "forecast.no-sensor", " 2 of 2 sensors (1, 773869)."),
     ],
 )
-def test_a_time_or_sensor_that_the_file_does_not_have(
-    options: dict[str, object], code: str, says: str, run: Path
-) -> None:
+def test_a_time_or_sensor_that_the_file_lacks(options: dict[str, object], code: str, says: str, run: Path) -> None:
     with refuses(code, SettingsError) as caught:
         api.predict(run, **options)
     assert says in str(caught.value)
@@ -279,8 +273,7 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["forecast"][:], found.values)
         assert [vdid.decode() for vdid in file["sensors"][:]] == list(found.sensors)
-        assert file["times"][1, 0] == b"2012-05-04 06:35:00"
-        assert file["units"][0] == b"mph"
+        assert (file["times"][1, 0], file["units"][0]) == (b"2012-05-04 06:35:00", b"mph")
     printed = json.loads(socialx("predict", run, "--at", "2012-05-04 07:00", "--json").stdout)
     assert printed["origin"] == ["2012-05-04 07:00:00"]
     np.testing.assert_allclose(printed["forecast"]["avg_speed"], api.predict(run, at="2012-05-04 07:00").values[..., 0])
@@ -297,15 +290,13 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     ):
         error = refused("predict", run, *arguments, code=status)
         assert (error.code, says in error) == (code, True), error
-    assert there.read_text() == "origin,forecast\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+    assert (there.read_text(), [path.name for path in tmp_path.iterdir()]) == ("origin,forecast\n", ["there.csv"])
     works("predict", run, "--output", there, "--overwrite")
     assert there.read_text().startswith("origin,sensor,time,lead_minutes,forecast,unit,input_status\n")
 
 
 def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
-    result = works("predict", run)
-    found = api.predict(run)
+    result, found = works("predict", run), api.predict(run)
     line = result.stdout.splitlines()[0]
     assert f" {LAST} (America/Los_Angeles)" in line
     assert all(fact in line for fact in ("avg_speed (mph)", " 4 sensors", " 12 steps", " 5 min", " 60 min"))
@@ -318,8 +309,7 @@ def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_a_picture_shows_history_forecast_and_truth(suffix: str, run: Path, tmp_path: Path) -> None:
-    found = api.predict(run, at="2012-05-04 07:00")
-    path = tmp_path / f"f.{suffix}"
+    found, path = api.predict(run, at="2012-05-04 07:00"), tmp_path / f"f.{suffix}"
     found.plot(path, [found.sensors[0]])
     first = path.read_bytes()
     found.plot(path, [found.sensors[0]])

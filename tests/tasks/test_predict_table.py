@@ -103,13 +103,11 @@ def told(call: Callable[..., object], *arguments: object, **options: object) -> 
 
 
 def test_it_is_the_forecast_of_the_converted_file() -> None:
-    socialx.convert(
-        "auto", "export.csv", "kept/export.h5", meta_csv="places.csv", units="km/h", timezone="Europe/Berlin"
-    )
+    facts = {"meta_csv": "places.csv", "units": "km/h", "timezone": "Europe/Berlin"}
+    socialx.convert("auto", "export.csv", "kept/export.h5", **facts)
     found = socialx.predict("zero-shot", "export.csv", **OPTIONS)
     same(found, socialx.predict("zero-shot", "kept/export.h5"))
-    assert found.units == ("km/h",)
-    assert (found.dataset, found.timezone) == ("export", "Europe/Berlin")
+    assert (found.units, found.dataset, found.timezone) == (("km/h",), "export", "Europe/Berlin")
 
 
 def test_it_is_so_on_the_command_line() -> None:
@@ -284,8 +282,7 @@ def test_no_forecast_replaces_a_table_of_readings(here: Path) -> None:
         with refuses("output.other-kind"):
             found.to_csv(name, overwrite=True)
         error = refused("predict", "zero-shot", "--data", "export.csv", *SAID, "--overwrite", "--output", name)
-        assert error.code == "output.other-kind"
-        assert Path(name).read_bytes() == before
+        assert (error.code, Path(name).read_bytes()) == ("output.other-kind", before)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -420,11 +417,10 @@ def test_an_interruption_leaves_no_temporary_file(work: str, here: Path) -> None
 def test_ctrl_c_leaves_no_temporary_file(here: Path) -> None:
     """In a process of its own, at the moment when the temporary file is there."""
     place = here.parent / "temporary"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
     words = ["predict", "--verbose", "zero-shot", "--data", str(EXCERPT), "--meta-csv", str(LOCATIONS)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", STARTS, *words], env=environment, stderr=subprocess.PIPE, text=True, cwd=here
-    )
+    typed = [sys.executable, "-c", STARTS, *words]
+    process = subprocess.Popen(typed, env=env, stderr=subprocess.PIPE, text=True, cwd=here)
     assert process.stderr is not None
     for line in process.stderr:  # its notes begin when convert does
         if "socialx convert auto" in line:

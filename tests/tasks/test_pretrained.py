@@ -44,8 +44,7 @@ def test_the_forecast_beats_the_last_reading() -> None:
     found = forecast()
     now, after = found.at_issue()[0], np.searchsorted(found.observed.times, found.times[0])
     truth = found.observed.values[after, :, 0]  # [P,N]
-    mae = float(np.nanmean(np.abs(found.values[0, :, :, 0] - truth)))
-    assert mae < 0.85 * float(np.nanmean(np.abs(now - truth)))
+    assert float(np.nanmean(np.abs(found.values[0, :, :, 0] - truth))) < 0.85 * float(np.nanmean(np.abs(now - truth)))
 
 
 @pytest.mark.usefixtures("_in_the_repository")
@@ -62,8 +61,7 @@ def test_its_scores_and_protocol_are_beside_it() -> None:
     assert [round(own["by_step"][step]["mae"], 2) for step in (2, 5, 11)] == [2.56, 2.87, 3.24]
     assert own["all"]["count"] == 14_955_041
     run = socialx.load_run(FOLDER)
-    assert run.protocol.windows == {"train": 23_974, "validation": 3_425, "test": 6_850}
-    assert run.best.epoch == 6
+    assert (run.protocol.windows, run.best.epoch) == ({"train": 23_974, "validation": 3_425, "test": 6_850}, 6)
     assert scores["protocol"]["checksum"] == run.protocol.checksum
 
 

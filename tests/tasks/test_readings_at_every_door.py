@@ -67,9 +67,7 @@ def test_a_run_for_zero_shot_refuses_it_too(data: Path, tmp_path: Path, code: fl
 
 
 @pytest.mark.parametrize("code", [-99.0, 999.0])
-def test_a_table_and_a_frame_are_refused_and_the_command_helps(
-    data: Path, run: Path, tmp_path: Path, code: float
-) -> None:
+def test_a_table_and_a_frame_are_refused_with_a_command(data: Path, run: Path, tmp_path: Path, code: float) -> None:
     good, odd = (
         table_of(data, tmp_path / "good.csv"),
         table_of(with_code(data, tmp_path / "odd.h5", code), tmp_path / "odd.csv"),
@@ -126,9 +124,8 @@ def test_the_latest_reading_of_long_ago_is_looked_at_too(
     flow = np.full((4, 1), 65.0), np.full(1, 65.0)
     for module in ("tasks.build", "scoring.adaptation"):
         monkeypatch.setattr(f"socialx.{module}.latest_free_flow", lambda *_: flow)
-    path = with_code(
-        with_code(data, tmp_path / "a.h5", np.nan, slice(19, None)), tmp_path / "odd.h5", 999, slice(18, 19)
-    )
+    short = with_code(data, tmp_path / "a.h5", np.nan, slice(19, None))
+    path = with_code(short, tmp_path / "odd.h5", 999, slice(18, 19))
     with pytest.raises(SocialxError, match=f"has 999 at {open_store(data).timestamps[18].decode()}"):
         socialx.predict(run, path)
 
@@ -149,8 +146,7 @@ def test_a_server_that_follows_a_file_goes_on_with_the_last_good_forecast(follow
     with edited(followed.served.latest.path, followed.served.latest.path) as file:
         file["data/features"][-2, 1, 0] = np.nan
     asyncio.run(look())
-    assert followed.served.latest.reason == ""
-    assert latest_of(followed)["origin"] == ["2012-05-04 09:25:00"]
+    assert (followed.served.latest.reason, latest_of(followed)["origin"]) == ("", ["2012-05-04 09:25:00"])
 
 
 def told_by(call: Callable[..., object], *arguments: object, **options: object) -> dict[str, str]:
@@ -198,9 +194,7 @@ def test_a_free_flow_that_fits_the_other_unit_is_asked_about(
 
 
 @pytest.mark.parametrize(("unit", "free_flow"), [("km/h", 50), ("km/h", 62), ("km/h", 77), ("mph", 30), ("m/s", 25)])
-def test_a_free_flow_of_roads_of_its_unit_is_believed(
-    excerpt: Path, tmp_path: Path, unit: str, free_flow: float
-) -> None:
+def test_a_free_flow_of_roads_in_its_unit_is_fine(excerpt: Path, tmp_path: Path, unit: str, free_flow: float) -> None:
     path = tmp_path / "streets.h5"
     with edited(excerpt, path) as file:
         file["data/features"][..., 0] = file["data/features"][..., 0] * (free_flow / 67)

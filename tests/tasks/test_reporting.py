@@ -42,8 +42,7 @@ def report(social: Path, linear: Path) -> RunReport:
 
 def test_scores_and_errors_are_those_of_evaluate_and_explain(report: RunReport, social: Path, linear: Path) -> None:
     scores = socialx.evaluate([linear, social], baselines=True, by=("horizon", "hour", "weekday"))
-    assert report.evaluation.models == scores.models
-    assert report.evaluation.by == scores.by
+    assert (report.evaluation.models, report.evaluation.by) == (scores.models, scores.by)
     assert report.evaluation.protocol == scores.protocol
     found = socialx.explain(min((linear, social), key=lambda run: scores[run].overall().mae))
     for name in ("run", "mae", "sensors", "layers", "by_horizon", "by_hour", "by_weekday"):
@@ -63,9 +62,8 @@ def test_the_days_hold_what_predict_forecasts_and_what_the_file_reads(report: Ru
     start, end = (str(np.datetime64(int(second), "s")) for second in (issued[0], issued[-1]))
     forecast = socialx.predict(report.explanation.run, start=start, end=end, every="5min", interval=0.9)
     np.testing.assert_array_equal(forecast.origin.astype("int64"), issued)
-    for found, expected in zip(
-        (shown.forecast, *shown.band), (forecast.values, forecast.lower, forecast.upper), strict=True
-    ):
+    wanted = forecast.values, forecast.lower, forecast.upper
+    for found, expected in zip((shown.forecast, *shown.band), wanted, strict=True):
         np.testing.assert_allclose(found, expected[:, 5, :, 0], rtol=1e-4, atol=1e-3)
 
 
@@ -82,8 +80,7 @@ def test_settings_origins_and_epochs_are_those_of_the_folder(report: RunReport, 
     assert (first.name, second.name) == (str(linear), str(social))
     assert (second.settings["model.width"], second.origins["model.width"]) == (8, "--width")
     assert (first.settings["model.kind"], report.defaults["model.kind"]) == ("linear", "social")
-    assert second.epochs == socialx.load_run(social).epochs
-    assert second.best_epoch == 1
+    assert (second.epochs, second.best_epoch) == (socialx.load_run(social).epochs, 1)
     assert set(report.defaults) == set(first.settings)
 
 
@@ -117,9 +114,7 @@ def test_a_run_without_origins_epochs_and_positions_has_a_page(data: Path, tmp_p
     assert "Learning curves" not in text
 
 
-def test_what_cannot_be_reported_is_refused_before_the_pass(
-    social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_report_is_refused_first(social: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.tasks.report.report.run_metrics", lambda *_, **__: pytest.fail("it was scored"))
     (tmp_path / "folder.html").mkdir()
     for runs, options, says in (

@@ -55,12 +55,10 @@ def made(sensors: int = 6, placed: bool = True, band: bool = False) -> RunReport
     """Two runs on made-up sensors along a bent road; the second run is better."""
     ids = tuple(f"{700_000 + 7 * k}" for k in range(sensors))
     near = [tuple(Neighbour(ids[(k + m) % sensors], 0.3 / m, 1.2 * m) for m in range(1, 6)) for k in range(sensors)]
-    where = [
+    at = [
         (34.0 + 0.2 * math.sin(k / 20), -118.0 + 0.4 * k / sensors) if placed else (None, None) for k in range(sensors)
     ]
-    found = [
-        SensorErrors(ids[k], 6 - 5 * k / sensors, 500, *where[k], near[k], 1 + k / sensors) for k in range(sensors)
-    ]
+    found = [SensorErrors(ids[k], 6 - 5 * k / sensors, 500, *at[k], near[k], 1 + k / sensors) for k in range(sensors)]
     layer = Layer("layer 1", True, 64, Head(4.0, 1.0, 0.4, 2.0, 3.0), (Head(3.66, 1.41, 0.923, 0.36, 2.8),) * 2)
     names = {"naive": 4.2, "historical average": 4.1, "runs/first": 3.0, "runs/second": 2.9}
     hours = tuple(ErrorRow(hour, 2 + hour / 10, 100) for hour in range(24))
@@ -187,8 +185,7 @@ def test_more_runs_than_looks_are_counted() -> None:
     runs = tuple(record(f"runs/{k}") for k in range(7))
     models = {**report.evaluation.models, **{run.name: scores(3.5) for run in runs}}
     by = dict.fromkeys(models, report.evaluation.by["runs/first"])
-    evaluation = replace(report.evaluation, models=models, by=by)
-    report = replace(report, evaluation=evaluation, runs=report.runs + runs)
+    report = replace(report, evaluation=replace(report.evaluation, models=models, by=by), runs=report.runs + runs)
     text = page(report)
     assert "3 runs are not" in text
     Outline(text)
@@ -219,8 +216,7 @@ def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None
     assert [name for _, name, _ in found] == [f"{700_000 + 7 * k}" for k in range(6)][::-1]
     assert [mae for _, _, mae in found] == ["1.83", "2.67", "3.50", "4.33", "5.17", "6.00"]
     levels = [int(level) for level, _, _ in found]
-    assert (levels[0], levels[-1]) == (0, 8)
-    assert levels == sorted(levels)
+    assert (levels[0], levels[-1], levels) == (0, 8, sorted(levels))
     assert "\u22641.85" in (heard := Outline(text).text.replace("\u00a0", ""))
     assert "\u22655.98mph" in heard
 

@@ -30,8 +30,7 @@ def test_each_seed_is_the_training_that_it_would_be_alone(data: Path, tmp_path: 
     assert f"{made[0]}, 1 of 1 epochs, best validation MAE" in done.stdout
     for run, seed in zip(made, (0, 7), strict=True):
         alone = api.train(data, seed=seed, run_dir=tmp_path / f"alone{seed}", **LINEAR)
-        assert api.load_run(run).settings.trainer.seed == seed
-        assert weights(run) == weights(alone.path)
+        assert (api.load_run(run).settings.trainer.seed, weights(run)) == (seed, weights(alone.path))
     assert weights(made[0]) != weights(made[1])
 
 
@@ -42,8 +41,7 @@ def test_python_returns_a_list_and_the_default_folders_end_in_the_seed(
     monkeypatch.chdir(tmp_path)
     runs = api.train(data, seeds=seeds, **LINEAR)
     names = [run.path.name for run in runs]
-    assert [name[-2:] for name in names] == ["_3", "_1"]
-    assert len({name[:-2] for name in names}) == 1
+    assert ([name[-2:] for name in names], len({name[:-2] for name in names})) == (["_3", "_1"], 1)
     assert sorted(names) == sorted(path.name for path in (tmp_path / "runs").iterdir())
 
 
@@ -87,9 +85,7 @@ def test_a_folder_in_use_is_refused_before_the_first_training(data: Path, tmp_pa
     assert (tmp_path / "mine_0").is_dir()
 
 
-def test_ctrl_c_ends_the_whole_and_says_what_is_left(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_all_and_says_what_is_left(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(event: object) -> None:
         if isinstance(event, Note):
             print(event.message.text())

@@ -66,8 +66,7 @@ def test_the_sensors_of_the_run_know_its_days_beside_those_of_the_file(folder: P
     """A file of the last hours is forecast as the whole file is."""
     (folder / "longer").mkdir()
     own = small_file(folder / "longer", 3 * DAY + 100, 4)
-    known = small_run(own, tmp_path / "run")
-    short = tmp_path / "short.h5"
+    known, short = small_run(own, tmp_path / "run"), tmp_path / "short.h5"
     with edited(own, short) as file:
         for name in ("data/features", "metadata/timestamps"):
             rows = file[name][3 * DAY + 20 :]

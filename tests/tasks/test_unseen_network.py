@@ -62,9 +62,8 @@ def test_another_network_is_scored_by_a_run_without_tables_of_sensors(sensors: i
 
 
 def test_sensors_that_training_did_not_see_have_a_climatology_of_their_own(shared: Path, folder: Path) -> None:
-    experiment = open_forecasting(
-        shared, ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)}), split=False
-    ).experiment
+    layers = ConfigLayers.from_call(None, {"data": file_of(folder, 7, 140)})
+    experiment = open_forecasting(shared, layers, split=False).experiment
     assert experiment.data.prior_climatology.counts.shape[2] == 7
     assert not experiment.data.prior_climatology.counts[:, :, 4:].any()  # sensors that training did not see
     city = folder / "city.h5"
@@ -87,8 +86,7 @@ def test_a_network_of_one_sensor_is_one_too(one: str, shared: Path, folder: Path
 
 def test_weights_do_not_depend_on_whether_offsets_are_known(folder: Path) -> None:
     """Trained by listed roads without any position, scored where positions are known."""
-    data = file_of(folder, 4)
-    bare = folder / "bare.h5"
+    data, bare = file_of(folder, 4), folder / "bare.h5"
     with edited(data, bare) as file:
         del file["metadata/vd_info"]
     roads = by_road(bare, folder / "roads.csv")
@@ -131,9 +129,7 @@ def test_another_network_may_lack_positions_where_that_is_allowed(shared: Path, 
     ],
     ids=["identity", "sensor-heads", "pairs", "stid"],
 )
-def test_another_network_is_refused_by_a_run_with_tables_of_sensors(
-    tables: list[str], folder: Path, tmp_path: Path
-) -> None:
+def test_another_network_is_refused_by_a_run_with_tables(tables: list[str], folder: Path, tmp_path: Path) -> None:
     run, other = small_run(file_of(folder, 4), tmp_path / "run", *tables), file_of(folder, 7, 140)
     error = refused("evaluate", run, "--data", other)
     assert error.code == "fit.other-data"
@@ -183,14 +179,11 @@ def test_another_network_may_have_its_own_clock(shared: Path, folder: Path, tmp_
     assert ("fit.zone-unknown" in result.codes, "Europe/Berlin" in result.stderr) == (True, True)
 
 
-def test_a_file_without_a_unit_is_refused_with_the_option_that_says_it(
-    shared: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_a_file_without_a_unit_is_refused_with_the_option_for_it(shared: Path, folder: Path, tmp_path: Path) -> None:
     error = refused("predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "bare.h5", units="{}"))
     assert (error.code, "--units" in error) == ("fit.other-data", True)
-    result = socialx(
-        "predict", shared, "--data", with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
-    )
+    metric = with_facts(file_of(folder, 4), tmp_path / "km.h5", units='{"avg_speed": "km/h"}')
+    result = socialx("predict", shared, "--data", metric)
     assert result.stderr.count("km/h, not mph") == 1
     assert "{" not in result.stderr
 
@@ -217,9 +210,8 @@ def test_an_input_beside_the_target(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_for_every_target_in_its_own_unit(folder: Path, tmp_path: Path) -> None:
-    run = small_run(
-        file_of(folder, 4), tmp_path / "run", "--targets", "latitude,avg_speed", "--batch-size", "16", *WITHOUT_SENSORS
-    )
+    words = ("--targets", "latitude,avg_speed", "--batch-size", "16", *WITHOUT_SENSORS)
+    run = small_run(file_of(folder, 4), tmp_path / "run", *words)
     printed = json.loads(socialx("evaluate", run, "--baselines", "--json").stdout)
     assert printed["protocol"]["targets"] == {"latitude": "degrees", "avg_speed": "mph"}
     for of_model in printed["scores"].values():
@@ -273,8 +265,7 @@ def test_a_run_is_not_scored_on_a_file_without_its_features(folder: Path, shared
 
 def test_the_first_days_alone_are_used(folder: Path, tmp_path: Path) -> None:
     """400 rows of five minutes from midnight are 288 rows of the first day and 112 of the second."""
-    data = file_of(folder, 4, 400)
-    of_days = {}
+    data, of_days = file_of(folder, 4, 400), {}
     for days in ("1", "2", "9", ""):
         result = works("evaluate", "--baselines", "--data", data, "--days", days, "--json")
         of_days[days] = json.loads(result.stdout)["protocol"]

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -125,8 +126,7 @@ def test_what_cannot_be_recorded_is_said_and_done_as_it_is(good: int) -> None:
         losses = [(plain(group), step(group)) for group in groups(18)]
     assert all(torch.equal(a, b) for a, b in losses)
     assert torch.equal(plain.weight, descent.weight)
-    assert descent.recovered == 1
-    assert [each.message.message.code for each in warned] == ["train.graph-off"]
+    assert (descent.recovered, [each.message.message.code for each in warned]) == (1, ["train.graph-off"])
 
 
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])
@@ -199,8 +199,7 @@ def test_a_recording_gathers_the_windows_of_each_step(several: bool, batches: in
 
 
 def test_windows_that_cannot_be_gathered_in_a_recording_are_gathered_as_they_are() -> None:
-    data = on_device()
-    step = CapturedStep(_digest, Playback(RuntimeError("no room")))
+    data, step = on_device(), CapturedStep(_digest, Playback(RuntimeError("no room")))
     with pytest.warns(FallbackWarning, match="no room"):
         found = [step([selection]) for selection in data.selections(0)]
     assert found == [_digest([served]) for served in data.epoch(0)]
@@ -252,9 +251,7 @@ def test_a_recorded_epoch_is_the_epoch(mode: str, precision: str, again: bool, m
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
-    batches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replayed_step_of_a_resident_series_copies_each_batch(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made, playback = recorded(monkeypatch, accumulate_grad_batches=batches)
     data = on_device(batch_size=5)  # 14 batches
     steps_of(made, epoch_examples(made, data, 0))
@@ -263,16 +260,13 @@ def test_a_replayed_step_of_a_resident_series_launches_a_copy_of_each_batch(
     with Launches(lambda: playback.playing) as seen:
         run_steps(made, itertools.chain([first], batches_of), lambda loss, _: False)
     steps = made.steps - taken
-    assert playback.recordings == 1
-    assert steps == 14 // batches
+    assert (playback.recordings, steps) == (1, 14 // batches)
     assert seen.counts == {"copy_": steps * batches, "fill_": steps, "clone": steps}  # rows, rate, loss
 
 
 def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[bool] = []
-    monkeypatch.setattr(
-        ProcessGroup, "all_reduce", lambda group, tensor: sums.append(playback.playing) or tensor.mul_(2)
-    )
+    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda _, tensor: sums.append(playback.playing) or tensor.mul_(2))
     made, playback = recorded(monkeypatch, group=ProcessGroup(0, 2))
     plain = learner(learning_rate=1.0, lr_warmup_steps=1024, group=ProcessGroup(0, 2))
     ends = []
@@ -280,8 +274,7 @@ def test_several_processes_replay_two_parts_around_a_sum(monkeypatch: pytest.Mon
         torch.manual_seed(0)
         ends.append(steps_of(each, on_device().epoch(0)))
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
-    assert playback.recordings == 2
-    assert sums == [False] * 2 * made.steps
+    assert (playback.recordings, sums) == (2, [False] * 2 * made.steps)
 
 
 def _views(one: TrainingBatch) -> TrainingBatch:
@@ -302,9 +295,7 @@ def test_every_step_of_a_shape_reads_the_same_memory() -> None:
     for seed in range(WARMUP + 2):
         one = example(seed=seed)
         assert torch.equal(step([_views(one)]), _first_rows(one))
-    assert playback.recordings == 1
-    assert len(seen) == WARMUP + 2
-    assert len(set(seen)) == 1
+    assert (playback.recordings, len(seen), len(set(seen))) == (1, WARMUP + 2, 1)
 
 
 @pytest.mark.slow
@@ -312,8 +303,7 @@ def test_every_step_of_a_shape_reads_the_same_memory() -> None:
 def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.testing import CompileCounter
 
-    counter = CompileCounter()
-    compile_ = torch.compile
+    counter, compile_ = CompileCounter(), torch.compile
     monkeypatch.setattr(torch, "compile", lambda run, **_: compile_(run, backend=counter, dynamic=False))
     made = learner(compile="default")
     step = CapturedStep(made._device_step, Playback(), made._drop_gradients)
@@ -324,13 +314,8 @@ def test_a_recorded_step_compiles_once(gathers: bool, monkeypatch: pytest.Monkey
 
 
 def test_a_recording_that_does_not_compile_ends_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(model: object, **options: object) -> Callable[[object], Tensor]:
-        def forward(_: object) -> Tensor:
-            raise RuntimeError("cannot compile in a capture")
-
-        return forward
-
-    monkeypatch.setattr(torch, "compile", compiled)
+    broken = Mock(side_effect=RuntimeError("cannot compile in a capture"))
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     made = learner(compile="default")
     made.records = True
@@ -379,8 +364,7 @@ def test_a_failed_recording_leaves_the_process_as_it_was(monkeypatch: pytest.Mon
         monkeypatch.setattr(torch.cuda, name, fake)
     with pytest.raises(RuntimeError, match="during capture"):
         CudaRecorder()(lambda: torch.zeros(()))
-    assert streams[-1] == "main"
-    assert generator.state == "before"
+    assert (streams[-1], generator.state) == ("main", "before")
 
 
 def test_a_failed_recording_is_told_once_and_spoils_no_other() -> None:
@@ -392,8 +376,7 @@ def test_a_failed_recording_is_told_once_and_spoils_no_other() -> None:
         forecasts([one])
     with pytest.warns(FallbackWarning, match=r"\(no capture\)") as told:
         found = [step([one]) for _ in range(WARMUP + 2) for step in (steps, forecasts) for one in (small, large)]
-    assert [each.message.message.code for each in told] == ["train.graph-off"]
-    assert playback.recordings == 1
+    assert ([each.message.message.code for each in told], playback.recordings) == (["train.graph-off"], 1)
     assert [torch.equal(found[n], _first_rows((small, large)[n % 2])) for n in range(len(found))] == [True] * len(found)
 
 
@@ -430,15 +413,10 @@ def test_a_model_that_does_not_compile_is_trained_as_it_is(
 
 
 def test_memory_that_runs_out_is_no_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(model: torch.nn.Module, **options: object) -> Callable[[Batch], Tensor]:
-        def forward(one: Batch) -> Tensor:
-            raise RuntimeError("Triton Error [CUDA]: out of memory")
-
-        return forward
-
-    monkeypatch.setattr(torch, "compile", compiled)
+    broken = Mock(side_effect=RuntimeError("Triton Error [CUDA]: out of memory"))
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
     made = learner(compile="default")
-    monkeypatch.setattr(made, "_forecast", compiled(made.model))
+    monkeypatch.setattr(made, "_forecast", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         made._device_step([example()])
 

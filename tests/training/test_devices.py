@@ -74,8 +74,7 @@ def test_the_guard_sees_the_host() -> None:
 
 @pytest.mark.parametrize("name", models())
 def test_forward_loss_and_scores_stay_on_the_device(name: str, on_meta: DeviceLoader) -> None:
-    model = models()[name].to(META)
-    sums = RunningScores(12, 1, META)
+    model, sums = models()[name].to(META), RunningScores(12, 1, META)
     with OneDevice() as guard:
         for batch, target in on_meta.epoch(0):
             forecast = model(batch)

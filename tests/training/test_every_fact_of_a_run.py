@@ -147,10 +147,8 @@ def test_a_setting_that_the_training_fixed(command: str, key: str, run: Path) ->
     assert f"error: {key} ({run}/settings.yaml): {run} " in found
 
 
-@pytest.mark.parametrize(
-    ("command", "change"), cross(COMMANDS, ["swapped", "renamed", "one more", "one less"], "predict")
-)
-def test_the_sensors_and_their_order(command: str, change: str, run: Path) -> None:
+@pytest.mark.parametrize(("command", "how"), cross(COMMANDS, ["swapped", "renamed", "one more", "one less"], "predict"))
+def test_the_sensors_and_their_order(command: str, how: str, run: Path) -> None:
     first, second, *rest = json.loads((run / "sensors.json").read_text())
     changed = {
         "swapped": [second, first, *rest],
@@ -158,9 +156,9 @@ def test_the_sensors_and_their_order(command: str, change: str, run: Path) -> No
         "one more": [first, second, *rest, "another"],
         "one less": [first, second, *rest[:-1]],
     }
-    (run / "sensors.json").write_text(json.dumps(changed[change]))
+    (run / "sensors.json").write_text(json.dumps(changed[how]))
     assert (found := said(command, run)).code == "run.sensors"
-    assert re.search(rf"{run}/sensors\.json: .* {len(changed[change])} sensors ", found)
+    assert re.search(rf"{run}/sensors\.json: .* {len(changed[how])} sensors ", found)
 
 
 def unit(file: h5py.File) -> None:
@@ -182,9 +180,7 @@ FACTS: dict[str, Callable[[h5py.File], None]] = {
 
 
 @pytest.mark.parametrize(("command", "fact"), cross(COMMANDS, FACTS, "evaluate"))
-def test_the_file_says_something_else_of_the_same_readings(
-    command: str, fact: str, run: Path, data: Path, tmp_path: Path
-) -> None:
+def test_the_file_says_more_of_its_readings(command: str, fact: str, run: Path, data: Path, tmp_path: Path) -> None:
     with edited(data, tmp_path / "other.h5") as file:
         FACTS[fact](file)
     settings = run / "settings.yaml"

@@ -51,9 +51,7 @@ def test_every_epoch_is_a_row_of_a_table_too(data: Path, tmp_path: Path) -> None
     assert not list((tmp_path / "run").glob("epoch-*"))  # states of epochs, which nobody asked for
 
 
-def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_utilisation_of_an_epoch_is_its_steps(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean from the first step to the last one, without the validation."""
     said = []
 
@@ -73,8 +71,7 @@ def test_the_utilisation_of_an_epoch_is_that_of_its_steps(
     monkeypatch.setattr(loop, "_validate", validate)
     train(data, tmp_path / "run", 2)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert [line["gpu_utilisation"] for line in lines] == [83.7, 83.7]
-    assert said == ["steps", "validation"] * 2
+    assert ([line["gpu_utilisation"] for line in lines], said) == ([83.7, 83.7], ["steps", "validation"] * 2)
 
 
 @pytest.mark.parametrize("asked", ["nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetUtilizationRates"])

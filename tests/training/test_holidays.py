@@ -49,9 +49,8 @@ def test_the_climatology_counts_a_holiday_with_the_kind_of_day_that_it_resembles
     seconds = MONDAY + 1800 * np.arange(9 * 48)
     first = MONDAY // DAY_S
     arrays = values[..., None], valid[..., None], seconds, 30
-    plain, off = (
-        RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, {first + 1: 6, first + 9: 6})
-    )
+    named = {first + 1: 6, first + 9: 6}
+    plain, off = (RollingClimatology(Arrays(*arrays, Calendar(holidays=days.get))) for days in ({}, named))
     known, without = off.stats_before(first + 9), plain.stats_before(first + 9)
     np.testing.assert_allclose(known.counts.sum(0), without.counts.sum(0), rtol=1e-6)
     faded = 0.5 ** (8 / 14) * valid[48:96, :, None]
@@ -103,8 +102,7 @@ def test_the_export_knows_them(run: Path) -> None:
     issued = np.array(["2012-05-06T23:50", "2012-05-07T12:00", "2012-05-10T00:30"], "datetime64[s]").astype(np.int64)
     batch = export_model(experiment).batch(np.full((3, 12, 4, 1), 60.0), issued)
     expected = experiment.data.calendar.time_features(issued[:, None] + 300 * np.arange(-11, 13), 5)[1]
-    assert batch.day_of_week.tolist() == expected.tolist()
-    assert (set(expected[1]), expected[2, -1]) == ({6}, 5)
+    assert (batch.day_of_week.tolist(), set(expected[1]), expected[2, -1]) == (expected.tolist(), {6}, 5)
 
 
 @pytest.mark.slow

@@ -94,9 +94,7 @@ def test_the_first_forecast_is_that_of_the_run(first: Path, other: Path, folder:
     assert re.search(rf"{first}: training starts .* {taken:,} .* {all_of_it - taken:,} new", said)
 
 
-def test_model_and_normaliser_are_those_of_the_run_and_tables_are_learnt(
-    first: Path, other: Path, folder: Path
-) -> None:
+def test_model_and_normaliser_are_of_the_run_and_tables_are_learnt(first: Path, other: Path, folder: Path) -> None:
     begun(first, other, folder / "learnt", *TABLES)
     then, now = (socialx.load_run(run) for run in (first, folder / "learnt"))
     assert (now.settings.model.width, now.settings.model.dropout) == (8, 0.1)
@@ -138,8 +136,7 @@ def test_python_starts_from_a_run_too(first: Path, other: Path, folder: Path) ->
     then = socialx.load_run(first)
     for start in (first, str(first), then):
         run = socialx.train(other, init_from=start, run_dir=folder / "python", max_epochs=1, overwrite=True)
-        assert run.settings.trainer.init_from == str(first)
-        assert run.settings.model.width == then.settings.model.width
+        assert (run.settings.trainer.init_from, run.settings.model.width) == (str(first), then.settings.model.width)
 
 
 def test_the_settings_of_the_run_repeat_it(first: Path, other: Path, folder: Path, tmp_path: Path) -> None:
@@ -283,9 +280,8 @@ def test_another_step_or_quantity_is_refused_as_for_forecasts(first: Path, tmp_p
         times = pd.date_range("2024-01-30", periods=200, freq=f"{minutes}min", name="time")
         pd.DataFrame(50.0, times, ["S1", "S2"]).to_csv(tmp_path / "a.csv")
         given = {"units": "km/h", "timezone": "Europe/Berlin"} if quantity == "speed" else {}
-        socialx.convert(
-            "auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", meta_csv=places, quantity=quantity, **given
-        )
+        given |= {"meta_csv": places, "quantity": quantity}
+        socialx.convert("auto", tmp_path / "a.csv", tmp_path / f"{quantity}.h5", **given)
     codes = {"speed": ["fit.other-data", "run.other-step"], "flow": ["store.no-feature", "store.no-feature"]}
     for quantity, says in (("speed", "45 min"), ("flow", "avg_speed")):
         words = ["--data", tmp_path / f"{quantity}.h5"]

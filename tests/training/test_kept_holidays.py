@@ -73,8 +73,7 @@ def test_other_days_of_the_training_are_told_and_never_trained_on(folder: Path) 
         Path("h.csv").write_text(edit)
         assert works("predict", "run").stderr.count(TOLD) == 1, name
         assert refused("train", "--resume", "run", "--max-epochs", "2").code == CODE
-    assert works("evaluate", "run").stderr.count(TOLD) == 1
-    assert works("explain", "run").stderr.count(TOLD) == 1
+    assert (works("evaluate", "run").stderr.count(TOLD), works("explain", "run").stderr.count(TOLD)) == (1, 1)
     Path("h.csv").write_text(LIST)
     works("train", "--resume", "run", "--max-epochs", "2")
 

@@ -70,8 +70,7 @@ def test_a_file_in_utc_is_that_of_wall_times_where_the_zone_is_kept(run: Path, w
         assert (here.times - there.times == np.timedelta64(7, "h")).all()
     by = "hour,weekday"
     there, here = (socialx.evaluate(run, data=data, by=by, baselines=True) for data in (wall, utc))
-    assert here.by == there.by
-    assert here[run].overall().mae == there[run].overall().mae
+    assert (here.by, here[run].overall().mae) == (there.by, there[run].overall().mae)
     assert [row.key for row in here.by[str(run)]["weekday"]][-1] == "holiday"
     explained = [socialx.explain(run, data=data) for data in (wall, utc)]
     assert explained[0].by_hour == explained[1].by_hour
@@ -105,9 +104,7 @@ def test_another_clock_is_refused(run: Path, wall: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_file_in_utc_without_a_zone_says_so_where_days_and_hours_count(run: Path, wall: Path, tmp_path: Path) -> None:
     without = moved(wall, tmp_path / "without.h5", None)
-    told = works(
-        "train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs", "1", "--preset", "mlp-small"
-    )
+    told = works("train", "--data", without, "--run-dir", tmp_path / "run", "--max-epochs=1", "--preset", "mlp-small")
     assert told.stderr.count(ASKS) == 1
     plain = small_run(without, tmp_path / "plain", "--no-climatology")
     assert ASKS not in works("evaluate", plain, "--by", "horizon").stderr
@@ -146,14 +143,12 @@ CHANGES = [
 @pytest.mark.parametrize(("zone", "autumn", "spring"), CHANGES)
 def test_the_zone_of_times_that_come_twice_is_kept(zone: str, autumn: str, spring: str, tmp_path: Path) -> None:
     path = converted(tmp_path / "city.h5", table(tmp_path / "city.csv", zone, autumn, 48 * 6), "--timezone", zone)
-    offsets = converted(
-        tmp_path / "offsets.h5", table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True), "--timezone", zone
-    )
+    later = table(tmp_path / "offsets.csv", zone, autumn, 48 * 6, True)
+    offsets = converted(tmp_path / "offsets.h5", later, "--timezone", zone)
     assert zones(path) == zones(offsets) == ("UTC", zone)
     assert f"{zone}, stored in UTC" in works("inspect", path).stdout
     assert inspect(path).local_zone == zone
-    later = table(tmp_path / "later.csv", zone, str(pd.Timestamp(autumn) + pd.Timedelta(days=6)), 48)
-    works("append", path, later)
+    works("append", path, table(tmp_path / "later.csv", zone, str(pd.Timestamp(autumn) + pd.Timedelta(days=6)), 48))
     assert zones(path) == ("UTC", zone)
     run = small_run(path, "run", "--lookback", "2", "--patch", "1", "--horizon", "2", "--batch-size", "8")
     saved = tmp_path / "all.parquet"
@@ -209,8 +204,7 @@ def test_a_zone_that_cannot_be_is_refused_where_days_count(
 
 
 def test_a_frame_and_a_table_have_the_zone_of_the_run(wall: Path, utc: Path, tmp_path: Path) -> None:
-    run = small_run(utc, tmp_path / "run")
-    store = open_store(wall)
+    run, store = small_run(utc, tmp_path / "run"), open_store(wall)
     frame = pd.DataFrame(store.values, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids))
     frame = frame.where(store.valid).iloc[-400:]
     told: list[Any] = []
@@ -235,16 +229,14 @@ def experiment(run: Path, utc: Path) -> Any:
 
 def test_an_export_has_the_clock_for_years(experiment: Any, run: Path, utc: Path) -> None:
     data, zone = experiment.data, known_zone(LA)
-    alone = export_model(experiment)
-    year = 366 * 86_400
+    alone, year = export_model(experiment), 366 * 86_400
     for moment in ("2012-03-01", "2012-05-07 06:00", "2012-11-04 08:00", "2012-11-04 10:00", "2020-03-08 11:00"):
         issued = np.array([moment], "datetime64[s]").astype(np.int64) + 300 * np.arange(0, 80, 7)
         batch = alone.batch(np.full((len(issued), 12, 4, 1), 60.0), issued)
         times = issued[:, None] + 300 * np.arange(-11, 13)
         if moment > "2012-03-10":  # the clock before the file is that of its first day
             slot, weekday = data.calendar.time_features(times, 5)
-            assert batch.time_of_day.tolist() == slot.tolist()
-            assert batch.day_of_week.tolist() == weekday.tolist()
+            assert (batch.time_of_day.tolist(), batch.day_of_week.tolist()) == (slot.tolist(), weekday.tolist())
             assert torch.equal(batch.time_of_day, torch.from_numpy((times + shifts(zone, times)) % 86_400 // 300))
     last = int(data.store.seconds.max()) + 19 * year
     assert (

@@ -66,9 +66,7 @@ def test_a_profile_says_the_same(data: Path) -> None:
     assert error.endswith(f"{STEP}\n")
 
 
-def test_scoring_and_going_on_name_what_they_may_change(
-    data: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_scoring_and_going_on_name_what_may_change(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     run = small_run(data, tmp_path / "run", "--batch-size", "256")
     request.getfixturevalue("full_card")
     resumed = socialx("train", "--resume", run, "--max-epochs", "2")

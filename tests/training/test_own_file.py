@@ -125,9 +125,7 @@ def test_another_file_of_the_same_name_is_not_taken(door: str, other: str, place
 
 
 @pytest.mark.parametrize(("door", "other"), cross(ASKED, [name for name in OTHERS if name != "no data"], "predict"))
-def test_the_file_itself_is_another_one_now(
-    door: str, other: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_itself_is_another_now(door: str, other: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     OTHERS[other](place / "data/small.h5")
     for folder in (place, Path.cwd()):
         monkeypatch.chdir(folder)
@@ -184,8 +182,7 @@ def grown(path: Path, more: str) -> None:
 def test_a_file_that_grew_is_the_same_file(place: Path) -> None:
     last = open_store(place / "data/small.h5").timestamps[-1].decode()
     grown(place / "data/small.h5", "2012-05-04 09:20:00")
-    assert last == "2012-05-04 09:15:00"
-    assert str(api.predict(place / "runs/a").origin[0]) == "2012-05-04T09:20:00"
+    assert (last, str(api.predict(place / "runs/a").origin[0])) == ("2012-05-04 09:15:00", "2012-05-04T09:20:00")
     api.evaluate(place / "runs/a")
 
 

@@ -246,9 +246,8 @@ def test_processes_that_see_other_amounts_of_memory_share_one_order(tmp_path: Pa
     small_run(data, "one", *linear, "--batch-size", "64")
     command = [*TORCHRUN, "--nproc-per-node", "2", tmp_path / "train.py", *words(data, tmp_path / "two", *linear)[2:]]
     trained(*command, "--batch-size", "32", "--mode", "sharded")
-    first, second = (
-        torch.load(tmp_path / name / "last.pt", weights_only=True)["progress"]["shard"] for name in ("one", "two")
-    )
+    states = [torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("one", "two")]
+    first, second = (state["progress"]["shard"] for state in states)
     assert first == second == 0
     assert furthest(tmp_path / "one", tmp_path / "two") < 1e-5
 

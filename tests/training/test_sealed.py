@@ -19,9 +19,7 @@ def seal(path: Path) -> str:
         return file.metadata()["sha256"]
 
 
-@pytest.mark.parametrize(
-    "file", sorted(TRAINED.rglob("*.safetensors")), ids=lambda file: f"{file.parent.name}-{file.stem}"
-)
+@pytest.mark.parametrize("file", sorted(TRAINED.rglob("*.safetensors")), ids=lambda at: f"{at.parent.name}-{at.stem}")
 def test_files_of_the_package_keep_their_seal(file: Path, tmp_path: Path) -> None:
     tensors, described = sealed.read(file)
     sealed.write(tmp_path / "again", tensors, described)

@@ -53,9 +53,8 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
     own = [{name: tensor.clone() for name, tensor in each.model.named_buffers()} for each in networks]
     loader, _ = make_loaders(networks)
     model = networks[0].model.eval()
-    networks[1].model.load_state_dict(
-        {**networks[1].model.state_dict(), **dict(model.named_parameters())}
-    )  # the same weights
+    same_weights = {**networks[1].model.state_dict(), **dict(model.named_parameters())}
+    networks[1].model.load_state_dict(same_weights)
     seen = []
     for batch, _ in loader.epoch(3):
         network = 0 if batch.inputs.shape[2] == 5 else 1
@@ -69,8 +68,7 @@ def test_each_batch_of_each_network_comes_once_and_meets_a_model_of_it(data: Pat
         wanted = [batch.inputs.double().sum().item() for batch, _ in train_loader(experiment).epoch(3)]
         assert [total for which, total in seen if which == network] == wanted
     assert len({*pairwise(each for each, _ in seen)}) > 2  # they take turns
-    later = [batch.inputs.double().sum().item() for batch, _ in loader.epoch(3, 7)]
-    assert later == [total for _, total in seen[7:]]
+    assert [batch.inputs.double().sum().item() for batch, _ in loader.epoch(3, 7)] == [total for _, total in seen[7:]]
     assert all(torch.equal(tensor, own[0][name]) for name, tensor in model.named_buffers())
 
 
@@ -114,9 +112,7 @@ def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_
     assert error("--zero-shot", "--extra-data", tmp_path / "gone.h5").code == "file.missing"
 
 
-def test_a_network_in_another_unit_is_learnt_from_in_the_unit_of_the_first(
-    data: Path, other: Path, tmp_path: Path
-) -> None:
+def test_a_network_in_another_unit_is_learnt_in_the_unit_of_the_first(data: Path, other: Path, tmp_path: Path) -> None:
     metric = tmp_path / "metric.h5"
     with edited(other, metric) as file:
         text = file["metadata/units"].asstr()[()].replace("mph", "km/h")

@@ -48,16 +48,13 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float, monkeypatch: pytest.Mon
         made._replace(target=made.target._replace(teacher_forecast=mean))
         for made, mean in zip(group, forecasts, strict=True)
     ]
-    student = learner()
-    plain = forecaster(seed=0).double()
+    student, plain = learner(), forecaster(seed=0).double()
     count = sum(int(made.target.valid.sum()) for made in group)
-    total = torch.zeros((), dtype=torch.float64)
-    error = torch.zeros((), dtype=torch.float64)
+    total, error = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for made, mean in zip(group, forecasts, strict=True):
         forecast = plain(made.batch)
         own = masked_absolute_error(forecast, made.target.values, made.target.valid)
-        error = error + own.detach() / count
-        total = total + (1 - weight) * own / count
+        error, total = error + own.detach() / count, total + (1 - weight) * own / count
         total = total + weight * masked_absolute_error(forecast, mean.double(), made.target.valid) / count
     optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2, weight_decay=0.0, fused=True)
     total.backward()
@@ -73,9 +70,8 @@ def test_each_window_has_the_mean_forecast_of_its_teachers(
 ) -> None:
     teachers = [open_forecasting(path, ConfigLayers()).experiment for path in (trained, other)]
     loader = {"mode": mode, "num_workers": 1, "batch_size": 7}
-    layers = ConfigLayers.from_call(
-        None, {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
-    )
+    given = {"data": data, "loader": loader, "teacher": [str(trained), str(other)], "max_epochs": 1}
+    layers = ConfigLayers.from_call(None, given)
     experiment = add_teacher_forecasts(build(layers.load().settings))
     shuffled = train_loader(experiment)
     seen = 0

@@ -47,8 +47,7 @@ def gradients(made: Learner, examples: list[TrainingBatch]) -> tuple[Tensor, Ten
     """Loss and all gradients of one step on a group, before the optimizer and without clipping."""
     made.trainer = made.trainer.model_copy(update={"gradient_clip_val": 0.0})
     made.optimizer.zero_grad = lambda set_to_none=True: None
-    loss = made.step(examples)
-    return loss, torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
+    return made.step(examples), torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
 
 
 def fresh_run(path: Path, overwrite: bool = False) -> RunFolder:
@@ -73,8 +72,7 @@ def test_it_learns_in_the_precision_asked_for(name: str, low: torch.dtype) -> No
     made.model.head[0].register_forward_hook(lambda _m, _i, out: seen.add(out.dtype))
     losses = [made.step([e]).item() for _ in range(40)]
     assert sum(losses[-5:]) < 0.75 * sum(losses[:5])
-    assert made.grad_scaler.is_enabled() == (name == "16-mixed")
-    assert seen == {low}
+    assert (made.grad_scaler.is_enabled(), seen) == (name == "16-mixed", {low})
     assert {p.dtype for p in made.model.parameters()} == {torch.float32}
 
 
@@ -90,21 +88,18 @@ def test_the_tail_of_an_epoch_is_stepped_too() -> None:
     made = learner(accumulate_grad_batches=4)
     data = loader(batch_size=64)  # 404 windows, 7 batches
     run_steps(made, data.epoch(0), lambda loss, batches: False)
-    assert len(data) == 7
-    assert made.steps == 2
+    assert (len(data), made.steps) == (7, 2)
 
 
 def test_padding_has_no_gradient() -> None:
-    e = example(batch_size=4)
-    real = torch.tensor([True, True, True, False])
+    e, real = example(batch_size=4), torch.tensor([True, True, True, False])
     padded = e._replace(target=e.target._replace(valid=e.target.valid & real[:, None, None, None]))
     with_padding, without = gradients(learner(), [padded]), gradients(learner(), [windows(e, slice(3))])
     torch.testing.assert_close(with_padding, without, rtol=1e-4, atol=1e-5)
 
 
 def test_the_gradient_norm_is_clipped_after_unscaling() -> None:
-    made = learner(Precision("16-mixed", CPU), gradient_clip_val=1e-3)
-    norms = []
+    made, norms = learner(Precision("16-mixed", CPU), gradient_clip_val=1e-3), []
     original = made.optimizer.step
 
     def step(*args: object, **kwargs: object) -> object:
@@ -124,17 +119,14 @@ def test_the_schedule_warms_up_and_ends_at_zero() -> None:
     rates = [made.rate(step) for step in range(111)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9] == rates[10] == pytest.approx(1.0)
-    assert rates[60] == pytest.approx(0.5)
-    assert rates[110] == pytest.approx(0.0, abs=1e-12)
+    assert (rates[60], rates[110]) == (pytest.approx(0.5), pytest.approx(0.0, abs=1e-12))
     assert rates[10:] == sorted(rates[10:], reverse=True)
 
 
 def test_a_run_folder_holds_best_last_and_a_line_per_epoch(tmp_path: Path) -> None:
     made = learner()
-    progress = run_fit(made, tmp_path / "run", epochs=3)
-    run = RunFolder(tmp_path / "run")
-    assert progress.epoch == 3
-    assert len((run.path / "metrics.jsonl").read_text().splitlines()) == 3
+    progress, run = run_fit(made, tmp_path / "run", epochs=3), RunFolder(tmp_path / "run")
+    assert (progress.epoch, len((run.path / "metrics.jsonl").read_text().splitlines())) == (3, 3)
     best = run.read_weights()
     assert best.epoch == progress.best_epoch + 1
     model = forecaster(seed=5, patch=6)
@@ -263,8 +255,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     run.write_last({"a": torch.ones(2)})
     with pytest.raises(AttributeError):
         run.write_last({"a": lambda: None})
-    assert read_state(run)["a"].tolist() == [1, 1]
-    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+    assert (read_state(run)["a"].tolist(), [p.name for p in tmp_path.iterdir()]) == ([1, 1], ["last.pt"])
 
 
 def test_a_validation_part_without_readings_is_an_error(tmp_path: Path) -> None:

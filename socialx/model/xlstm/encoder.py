@@ -16,7 +16,7 @@ from socialx.model.xlstm.package import build_stack
 from socialx.settings.schema import HEADS, ModelSettings
 
 # Sequences of 12 tokens at once on a CPU: one [T,S,2E] float32 tensor of 384 is 2 to 5 MB at widths 64 and 128, so a
-# layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/encoder_cpu.py).
+# layer works in the cache.  Against all 3312 at once: 1.13 and 1.07 times as fast (benchmarks/layers_cpu.py).
 CPU_CHUNK = 384
 
 
