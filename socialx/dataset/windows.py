@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from socialx.core.errors import Argument, SettingsError, SocialxError
+from socialx.core.errors import Argument, SocialxError
 from socialx.settings.schema import DataSettings
 
 SPLITS = ("train", "validation", "test")
@@ -34,7 +34,8 @@ class Windows:
         """Return the first rows of ``train``, ``validation``, ``test`` or ``all``."""
         if name == ALL:
             return np.concatenate([self.train, self.validation, self.test])
-        check_split(name)
+        if name not in SPLITS:
+            raise ValueError(f"unknown split {name!r}: choose {', '.join(SPLITS)} or {ALL}")
         return getattr(self, name)
 
     @property
@@ -46,13 +47,6 @@ class Windows:
     def training_rows(self) -> slice:
         """Rows in training windows: the only rows that scaler and historical average read."""
         return slice(int(self.train[0]), int(self.train[-1]) + self.length)
-
-
-def check_split(name: str) -> None:
-    """Raise SettingsError unless the name is ``train``, ``validation``, ``test`` or ``all``."""
-    if name not in (*SPLITS, ALL):
-        choices = f"choose {', '.join(SPLITS)} or {ALL}"
-        raise SettingsError("split.unknown", "", f"{Argument('split', name)} is unknown", choices)
 
 
 def split_windows(

@@ -93,7 +93,7 @@ class CustomModel(Model):
         if (folder := str(Path.cwd())) not in sys.path:
             sys.path.append(folder)
         try:
-            loaded = super().load() if (known := KNOWN.get(self.name)) is None else known
+            loaded = super().load() if (named := KNOWN.get(self.name)) is None else named
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
             raise SettingsError(
@@ -161,8 +161,8 @@ def stands_for(name: str, trained: str) -> bool:
     """
     if trained in MODELS:
         return False
-    named, (module, _, own) = _class_name(loaded := find_model(name).load()), trained.partition(":")
-    same = named == trained or (module == NOTEBOOK and named.endswith(f":{own}"))
+    named, (module, _, kind) = _class_name(loaded := find_model(name).load()), trained.partition(":")
+    same = named == trained or (module == NOTEBOOK and named.endswith(f":{kind}"))
     if same:
         KNOWN[trained] = loaded
     return same

@@ -99,15 +99,15 @@ def choose_climatology_days(settings: Settings) -> PastDays | None:
     return ZERO_SHOT_DAYS if settings.model.zero_shot else ALL_DAYS
 
 
-def _try_model(kind: CustomModel, network: DataSpec, own: nn.Module, device: torch.device) -> nn.Module:
+def _try_model(kind: CustomModel, network: DataSpec, user: nn.Module, device: torch.device) -> nn.Module:
     """Return a user's model as a model of batches on the device, tried on two windows of zeros.
 
     Raises SocialxError for a forward that fails or returns another shape, and for a model without weights.
     """
-    if not any(weight.requires_grad for weight in own.parameters()):
+    if not any(weight.requires_grad for weight in user.parameters()):
         raise SocialxError("model.no-weights", "", f"{kind.name} has no weights to train", f"see {PAGE}")
-    own.register_forward_hook(partial(_check_shape, kind.name, network))
-    model = own if kind.reads_batch(own) else PlainModule(network, own)
+    user.register_forward_hook(partial(_check_shape, kind.name, network))
+    model = user if kind.reads_batch(user) else PlainModule(network, user)
     was_training, sizes = model.training, (2, network.lookback, network.sensors, len(network.inputs))
     facts = FileFacts(1440 // network.slots, [None] * len(network.inputs), [False] * len(network.targets), {}, [])
     tried = ExportModel(model, network, facts).to(device).eval()
@@ -119,13 +119,15 @@ def _try_model(kind: CustomModel, network: DataSpec, own: nn.Module, device: tor
     except Exception as error:  # whatever the code of a user raises
         if is_out_of_memory(error):
             raise
-        reads = "a Batch" if model is own else f"x of shape {sizes}"
+        reads = "a Batch" if model is user else f"x of shape {sizes}"
         problem = f"the forward of {kind.name} fails on {reads} ({type(error).__name__}: {in_short(error)})"
         raise SocialxError("model.forward", "", problem, f"see {PAGE}") from error
     return model.train(was_training)
 
 
-def _check_shape(name: str, network: DataSpec, own: nn.Module, inputs: tuple[Batch | Tensor], forecast: Tensor) -> None:
+def _check_shape(
+    name: str, network: DataSpec, user: nn.Module, inputs: tuple[Batch | Tensor], forecast: Tensor
+) -> None:
     """Raise SocialxError unless a user's model returns a forecast [B,P,N,G], because other shapes might broadcast."""
     if torch.compiler.is_exporting():  # the graph would hold for this number of windows only
         return

@@ -19,7 +19,7 @@ from socialx.data.calendar import DAY_S
 from socialx.data.climatology import TRAINED_DAYS, PastDays
 from socialx.dataset import Dataset
 from socialx.dataset.loaders import Loader
-from socialx.dataset.windows import ALL, check_split
+from socialx.dataset.windows import ALL, SPLITS
 from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, Clock, Time, as_text
 from socialx.forecast.files import Scored, read_forecasts
@@ -182,6 +182,13 @@ class ScoredSplit:
         if isinstance(intervals, DailyIntervals):
             return intervals
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
+
+
+def check_split(name: str) -> None:
+    """Raise SettingsError unless the name is ``train``, ``validation``, ``test`` or ``all``."""
+    if name not in (*SPLITS, ALL):
+        choices = f"choose {', '.join(SPLITS)} or {ALL}"
+        raise SettingsError("split.unknown", "", f"{Argument('split', name)} is unknown", choices)
 
 
 def load_scored_split(

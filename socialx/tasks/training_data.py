@@ -18,7 +18,6 @@ from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note, work
 from socialx.dataset import Dataset, Fit, read_dataset
 from socialx.dataset.loaders import Loader
-from socialx.dataset.windows import check_split
 from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
@@ -28,6 +27,7 @@ from socialx.settings.layers import ConfigLayers, differences, run_settings
 from socialx.settings.schema import LoaderSettings, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import open_forecasting
+from socialx.tasks.scored_split import check_split
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup
 from socialx.training.run_folder import open_run
