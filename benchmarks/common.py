@@ -21,7 +21,7 @@ import torch
 import socialx
 from socialx.cli.progress_bars import Show
 from socialx.core.environment import cpu_field
-from socialx.dataset import Dataset, open_dataset
+from socialx.dataset import Dataset, read_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.store.layout import Block, Readings, Sensors
 from socialx.files.store.writer import create
@@ -154,7 +154,7 @@ def processes_in_turns(
 
 def opened(path: Path, holidays: str | None = None) -> Dataset:
     """A file with windows of an hour before and an hour ahead."""
-    data = open_dataset(DataSettings(path=path), LoaderSettings(), torch.device("cpu"))
+    data = read_dataset(DataSettings(path=path), LoaderSettings(), torch.device("cpu"))
     return replace(data, calendar=replace(data.calendar, holidays=load_holidays(holidays) if holidays else None))
 
 

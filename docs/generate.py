@@ -53,6 +53,7 @@ def arguments_module() -> str:
     names = {
         **{key.split(".")[1]: type_text(key) for key in BY_NAME.values()},
         **dict.fromkeys(Settings.model_fields, SECTION),
+        "model": "Any",  # also a kind, or a torch module
     }
     names.pop("data")  # every function has a parameter of this name
     return "\n".join(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # each once more as itself: that is how a type checker knows 
     from socialx.tasks.train import Run as Run
     from socialx.tasks.train import load_run as load_run
     from socialx.tasks.train import train as train
+    from socialx.tasks.training_data import open_dataset as open_dataset
 
 # The module of each public name.
 _NAMES = {
@@ -79,6 +80,7 @@ _NAMES = {
     "tasks.profile": "profile",
     "tasks.report.report": "report",
     "tasks.train": "Run load_run train",
+    "tasks.training_data": "open_dataset",
     "profiling.profile": "Profile",
 }
 MODULES = {name: f"socialx.{module}" for module, names in _NAMES.items() for name in names.split()}

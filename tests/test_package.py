@@ -98,6 +98,7 @@ PUBLIC = [
     "load_model",
     "load_run",
     "load_settings",
+    "open_dataset",
     "open_store",
     "predict",
     "profile",

@@ -322,7 +322,7 @@ TO = ("--output-h5", "x.h5")
 FRAME = pd.DataFrame([[1.0]])
 # Where the command is made -> what makes it, and says what was printed.
 CASES: dict[str, Callable[[World], str]] = {
-    "tasks.build.build#1": lambda w: w.says("train"),
+    "dataset.__init__.read_dataset#1": lambda w: w.says("train"),
     "dataset.__init__.Dataset.note_clock#1": lambda w: in_utc(w, "zero-shot"),
     "scoring.protocol._places#1": at_other_places,
     "scoring.protocol._clock#1": lambda w: in_utc(w, w.run),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from socialx.core.environment import free_bytes
-from socialx.core.errors import Command, Message, SocialxError, counted
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted
 from socialx.core.progress import note
 from socialx.data.calendar import WALL, Calendar, slots_per_day
 from socialx.data.climatology import Climatology, DailyStats, PastDays, allocate
@@ -256,7 +256,7 @@ class Fit:
 FRESH = Fit()  # everything from the file
 
 
-def open_dataset(
+def read_dataset(
     settings: DataSettings,
     loader: LoaderSettings | None,
     device: torch.device,
@@ -267,11 +267,12 @@ def open_dataset(
 
     loader: ``None`` leaves the file unsplit, and without measured statistics. train_climatology_days: see ``Dataset``.
     The calendar has no holidays yet.
-    Raises SocialxError for a file shorter than one lookback.
+    Raises SettingsError without a file, and SocialxError for a file shorter than one lookback.
     """
     path, targets, lookback, moments = settings.path, settings.targets, settings.lookback, fit.moments
     if path is None:
-        raise ValueError("the settings name no data file")
+        remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
+        raise SettingsError("data.none", "", "a data file is needed", remedy)
     inputs = settings.inputs or targets
     names = tuple(dict.fromkeys([*targets, *inputs]))
     stores = {name: open_store(path, name, settings.days).in_unit(fit.units.get(name, "")) for name in names}

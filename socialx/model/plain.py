@@ -85,6 +85,22 @@ class Stid(nn.Module):
         return _denormalise(self.head(state), self.horizon, self.scaler)
 
 
+class PlainModule(nn.Module):
+    """A user's module on normalised windows: x float32 [B,T,N,F], 0 where missing -> [B,P,N,G], or [B,P,N] for G = 1.
+
+    N, T and P are the sizes of the data; training rows fit the scaler.
+    """
+
+    def __init__(self, network: DataSpec, module: nn.Module) -> None:
+        super().__init__()
+        self.scaler, self.module = network.scaler(), module
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the forecast [B,P,N,G] in file units."""
+        ahead = self.module(self.scaler.normalise_inputs(batch))
+        return self.scaler.denormalise(ahead if ahead.ndim == 4 else ahead[..., None])
+
+
 class WindowMlp(nn.Module):
     """MLP encoder: the flattened window through one hidden layer, for comparison with the shared xLSTM.
 

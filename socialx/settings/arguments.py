@@ -72,7 +72,7 @@ class SettingsArguments(TypedDict, total=False):
     trace_steps: int
     trials: bool
     loader: Mapping[str, Any]
-    model: Mapping[str, Any]
+    model: Any
     pooling: Mapping[str, Any]
     trainer: Mapping[str, Any]
     profile: Mapping[str, Any]

@@ -6,6 +6,7 @@ custom class named as ``package.module:Class``. Runs without torch, so that ``--
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import sys
@@ -18,6 +19,9 @@ from typing import Any
 from socialx.core.errors import Argument, SettingsError
 
 CUSTOM = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")  # name of a class outside socialx
+NOTEBOOK = "__main__"  # module of a class that a notebook or script defines
+PAGE = "docs/compare-a-model.md"
+KNOWN: dict[str, Any] = {}  # user classes and modules that this process has named, by class; None: by name alone
 
 
 @dataclass(frozen=True)
@@ -75,44 +79,109 @@ class Model(Kind):
 
 @dataclass(frozen=True)
 class CustomModel(Model):
-    """Custom class: an ``nn.Module`` that takes a ``DataSpec``, and settings by name."""
+    """Custom model: an ``nn.Module``, as a class or an instance.
+
+    A forward whose argument is called ``batch``, or annotated ``Batch``, takes a ``Batch``; the class takes a
+    ``DataSpec``, and settings by name. Any other forward makes a plain module, see ``PlainModule``.
+    """
 
     def load(self) -> Any:
-        """Import the class from the module path or the current folder. Raises SettingsError for an unsuitable name."""
-        from torch import nn
+        """Return the class or instance that this process knows, or import it from the module path or current folder.
 
+        Raises SettingsError for an unsuitable name, and for a constructor or forward with other arguments.
+        """
         if (folder := str(Path.cwd())) not in sys.path:
             sys.path.append(folder)
         try:
-            model_class = super().load()
+            loaded = super().load() if (named := KNOWN.get(self.name)) is None else named
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
             raise SettingsError(
                 "model.import", "", f"model.kind {self.name} cannot be imported ({error})", remedy
             ) from None
-        if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-            raise SettingsError(
-                "model.no-module",
-                "",
-                f"model.kind {self.name} must be a subclass of torch.nn.Module",
-                "name a subclass",
-            )
-        return model_class
+        if not _is_module(loaded):
+            problem = f"model.kind {self.name} must be a torch.nn.Module, as a class or an instance"
+            raise SettingsError("model.no-module", "", problem, "name a subclass")
+        needed = _required(inspect.signature(loaded).parameters.values()) if isinstance(loaded, type) else []
+        if needed and not self.reads_batch(loaded):
+            problem = f"{self.name} needs {', '.join(needed)} to be built, and forward takes no batch"
+            remedy = f"pass an instance, or call the argument of forward batch ({PAGE})"
+            raise SettingsError("model.two-readings", "", problem, remedy)
+        return loaded
+
+    def reads_batch(self, loaded: Any) -> bool:
+        """Return whether forward takes a ``Batch``. Raises SettingsError unless forward needs at most one argument."""
+        taken = list(inspect.signature(loaded.forward).parameters.values())[isinstance(loaded, type) :]
+        first = taken[0] if taken and taken[0].kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD else None
+        if first is None or set(_required(taken)) - {first.name}:
+            problem = f"the forward of {self.name} takes {', '.join(map(str, taken)) or 'nothing'}, not one argument"
+            raise SettingsError("model.signature", "", problem, f"write forward(x) or forward(batch) ({PAGE})")
+        kind = getattr(first.annotation, "__name__", str(first.annotation))
+        return first.name == "batch" or kind.rpartition(".")[2] == "Batch"
+
+    def build(self, network: Any, model: Any, pooling: Any) -> Any:
+        """Build a class as ``Model`` does, a plain class without arguments; copy an instance with its weights."""
+        loaded = self.load()
+        if not isinstance(loaded, type):
+            return copy.deepcopy(loaded)
+        takes_sizes = self.reads_batch(loaded) and inspect.signature(loaded).parameters
+        return super().build(network, model, pooling) if takes_sizes else loaded()
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
         """Return settings in the signature of built, the class. Raises SettingsError for other required arguments."""
+        if not isinstance(built, type) or not self.reads_batch(built):
+            return []
         taken = list(inspect.signature(built).parameters.values())[1:]  # after the data spec
-        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        required = [item.name for item in taken if item.default is item.empty and item.kind not in variable]
-        if foreign := [name for name in required if name not in settings]:
+        if foreign := [name for name in _required(taken) if name not in settings]:
             problem = f"model.kind {self.name} takes {', '.join(foreign)}, which model settings lack"
-            raise SettingsError("model.asks", "", problem, f"give the argument a default, or use {', '.join(settings)}")
+            remedy = f"give the argument a default, or use {', '.join(settings)} ({PAGE})"
+            raise SettingsError("model.asks", "", problem, remedy)
         return [item.name for item in taken if item.name in settings]
 
 
 def find_model(name: str) -> Model:
     """Return the description of a model kind by name; a custom class counts as a model with weights per sensor."""
     return MODELS.get(name) or CustomModel(name, "a model of your own", name, sensor_tables=True)
+
+
+def name_model(model: Any) -> Any:
+    """Return ``module:Class`` for a user's class or instance, known from now on; return any other model unchanged."""
+    if _is_module(model):
+        KNOWN[name := _class_name(model)] = model
+        return name
+    if isinstance(model, str) and CUSTOM.fullmatch(model):
+        KNOWN.setdefault(model, None)
+    return model
+
+
+def stands_for(name: str, trained: str) -> bool:
+    """Return whether a user's model has the class that a run was trained with, and know it by that name then.
+
+    A class from a notebook may have moved into a file; a file may name an instance.
+    """
+    if trained in MODELS:
+        return False
+    named, (module, _, kind) = _class_name(loaded := find_model(name).load()), trained.partition(":")
+    same = named == trained or (module == NOTEBOOK and named.endswith(f":{kind}"))
+    if same:
+        KNOWN[trained] = loaded
+    return same
+
+
+def _is_module(value: Any) -> bool:
+    """Return whether a value is a torch module, as a class or an instance; torch is loaded if there is one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(value if isinstance(value, type) else type(value), torch.nn.Module)
+
+
+def _class_name(model: Any) -> str:
+    kind = model if isinstance(model, type) else type(model)
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def _required(taken: Collection[inspect.Parameter]) -> list[str]:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [item.name for item in taken if item.default is item.empty and item.kind not in variable]
 
 
 def _table(*kinds: Kind) -> dict[str, Any]:

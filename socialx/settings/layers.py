@@ -24,7 +24,7 @@ from socialx.core.notebook import files_in
 from socialx.core.progress import note
 from socialx.settings.conflicts import idle_settings
 from socialx.settings.file import as_yaml, read_settings
-from socialx.settings.kinds import CUSTOM, MODELS
+from socialx.settings.kinds import CUSTOM, KNOWN, MODELS, NOTEBOOK, name_model, stands_for
 from socialx.settings.schema import (
     BY_NAME,
     FILES,
@@ -106,8 +106,12 @@ class Config:
     def refuse_unnamed_model(self) -> None:
         """Raise SettingsError for a custom model that only a file names: a file must not run code."""
         kind, origin = self.settings.model.kind, self.origin["model.kind"]
-        if kind not in MODELS and not self.set_by_call("model.kind"):
+        if kind not in MODELS and not self.set_by_call("model.kind") and kind not in KNOWN:
+            module, _, name = kind.partition(":")
             remedy = f"add {Argument('model.kind', kind)} to run this code"
+            if module == NOTEBOOK:
+                moved = f"write {name} into my_models.py and add {Argument('model.kind', f'my_models:{name}')}"
+                remedy = f"{moved}, or in Python define {name} again and pass model={name}"
             raise SettingsError("model.own", f"model.kind ({origin})", f"{kind} is code from outside socialx", remedy)
 
     def note_preset(self, preset: str | None) -> None:
@@ -182,7 +186,8 @@ class ConfigLayers:
         """Return the layers for a Python call: ``settings`` with a preset, if named, and ``arguments`` on top.
 
         arguments: sections such as ``model={"width": 64}``, and settings by own name, ``max_epochs=1``, or by dotted
-        key; ``data`` is a section or the file. ``None`` is skipped. Raises SettingsError for an unknown argument.
+        key; ``data`` is a section or the file, ``model`` a section, a kind, or a torch module as class or instance.
+        ``None`` is skipped. Raises SettingsError for an unknown argument.
         """
         layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
         layers = replace(layers, preset=preset or layers.preset)
@@ -198,6 +203,8 @@ class ConfigLayers:
             elif key not in Settings.model_fields:
                 unknown = f"{name} is an unknown argument"
                 wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered)))
+            elif key == "model" and isinstance(named_model := name_model(value), str):
+                values["model.kind"] = named_model
             elif not isinstance(value, Mapping):
                 named = isinstance(value, str) and f"{name}.kind" in KEYS
                 like = Argument(f"{name}.kind", value) if named else f"{name}={{...}}"
@@ -207,6 +214,8 @@ class ConfigLayers:
                 values |= {f"{key}.{field_name}": inner for field_name, inner in value.items()}
         if wrong:
             raise SettingsError.together(wrong)
+        if "model.kind" in values:
+            values["model.kind"] = name_model(values["model.kind"])
         if "data.path" in values:
             files_in(values["data.path"])
         if isinstance(settings, Settings):
@@ -295,9 +304,11 @@ class ConfigLayers:
         """
         trained_settings, values = run_settings(saved, run_values), dict(self.values)
         _refuse_edits(saved, trained_settings.settings, trained or {})
-        kind = self.argument("model.kind")
-        if purpose == SCORING and trained_settings.settings.model.kind in MODELS and CUSTOM.fullmatch(str(kind)):
+        kind, trained_kind = str(self.argument("model.kind")), trained_settings.settings.model.kind
+        if purpose == SCORING and trained_kind in MODELS and CUSTOM.fullmatch(kind):
             del values["model.kind"]  # names code for another run
+        elif kind != trained_kind and CUSTOM.fullmatch(kind) and stands_for(kind, trained_kind):
+            values["model.kind"] = replace(values["model.kind"], value=trained_kind)
         saved_values = _with_origin(run_values, str(saved))
         merged = _validate({**saved_values, **values})
         merged.refuse_unnamed_model()

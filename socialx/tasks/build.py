@@ -10,17 +10,19 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.core.environment import keep_freed_memory
-from socialx.core.errors import Argument, Command, SettingsError, SocialxError
-from socialx.core.precision import Precision, resolve_device, resolve_precision
+from socialx.core.errors import SocialxError, in_short
+from socialx.core.precision import Precision, is_out_of_memory, resolve_device, resolve_precision
 from socialx.data.climatology import ALL_DAYS, ZERO_SHOT_DAYS, PastDays
 from socialx.data.scaler import DataSpec
-from socialx.dataset import FRESH, Dataset, Fit, open_dataset
+from socialx.dataset import FRESH, Dataset, Fit, read_dataset
 from socialx.files.sources.holidays import load_holidays
 from socialx.files.sources.positions.neighbours import find_neighbours
+from socialx.model.export_model import ExportModel, FileFacts
+from socialx.model.plain import PlainModule
 from socialx.scoring.adaptation import Past, latest_free_flow
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.settings.conflicts import pooling_in_effect, refuse_conflicts
-from socialx.settings.kinds import CustomModel, find_model
+from socialx.settings.kinds import PAGE, CustomModel, find_model
 from socialx.settings.schema import Settings
 
 
@@ -50,12 +52,8 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
     precision = _prepare_device(settings)
     days = choose_climatology_days(settings)
     if data is None:
-        section = settings.data
-        if section.path is None:
-            remedy = f"add {Argument('data.path', 'FILE.h5')}, which {Command('convert', 'auto', 'FILE')} makes"
-            raise SettingsError("data.none", "", "a data file is needed", remedy)
-        section = section if split else section.model_copy(update={"days": None})
-        data = open_dataset(section, settings.loader if split else None, precision.device, days, fit)
+        section = settings.data if split else settings.data.model_copy(update={"days": None})
+        data = read_dataset(section, settings.loader if split else None, precision.device, days, fit)
         if section.holidays:
             holidays = load_holidays(fit.holidays or section.holidays)
             data = replace(data, calendar=replace(data.calendar, holidays=holidays))
@@ -70,7 +68,7 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
     kind = find_model(settings.model.kind)
     model: nn.Module = kind.build(network, settings.model, pooling)
     if isinstance(kind, CustomModel):
-        model.register_forward_hook(partial(_check_shape, kind.name, network))
+        model = _try_model(kind, network, model, precision.device)
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
     seed = settings.trainer.seed
@@ -101,12 +99,44 @@ def choose_climatology_days(settings: Settings) -> PastDays | None:
     return ZERO_SHOT_DAYS if settings.model.zero_shot else ALL_DAYS
 
 
-def _check_shape(name: str, network: DataSpec, model: nn.Module, inputs: tuple[Batch], forecast: Tensor) -> None:
+def _try_model(kind: CustomModel, network: DataSpec, user: nn.Module, device: torch.device) -> nn.Module:
+    """Return a user's model as a model of batches on the device, tried on two windows of zeros.
+
+    Raises SocialxError for a forward that fails or returns another shape, and for a model without weights.
+    """
+    if not any(weight.requires_grad for weight in user.parameters()):
+        raise SocialxError("model.no-weights", "", f"{kind.name} has no weights to train", f"see {PAGE}")
+    user.register_forward_hook(partial(_check_shape, kind.name, network))
+    model = user if kind.reads_batch(user) else PlainModule(network, user)
+    was_training, sizes = model.training, (2, network.lookback, network.sensors, len(network.inputs))
+    facts = FileFacts(1440 // network.slots, [None] * len(network.inputs), [False] * len(network.targets), {}, [])
+    tried = ExportModel(model, network, facts).to(device).eval()
+    try:
+        with torch.no_grad():
+            tried(*(tensor.to(device) for tensor in tried.example()))
+    except SocialxError:
+        raise
+    except Exception as error:  # whatever the code of a user raises
+        if is_out_of_memory(error):
+            raise
+        reads = "a Batch" if model is user else f"x of shape {sizes}"
+        problem = f"the forward of {kind.name} fails on {reads} ({type(error).__name__}: {in_short(error)})"
+        raise SocialxError("model.forward", "", problem, f"see {PAGE}") from error
+    return model.train(was_training)
+
+
+def _check_shape(
+    name: str, network: DataSpec, user: nn.Module, inputs: tuple[Batch | Tensor], forecast: Tensor
+) -> None:
     """Raise SocialxError unless a user's model returns a forecast [B,P,N,G], because other shapes might broadcast."""
     if torch.compiler.is_exporting():  # the graph would hold for this number of windows only
         return
-    wanted = (len(inputs[0].inputs), network.horizon, network.sensors, len(network.targets))
-    if not isinstance(forecast, Tensor) or forecast.shape != wanted:
+    (read,) = inputs
+    windows, plain = (len(read.inputs), False) if isinstance(read, Batch) else (len(read), True)
+    wanted = (windows, network.horizon, network.sensors, len(network.targets))
+    shapes = (wanted, wanted[:-1]) if plain and len(network.targets) == 1 else (wanted,)
+    if not isinstance(forecast, Tensor) or forecast.shape not in shapes:
         returned = tuple(forecast.shape) if isinstance(forecast, Tensor) else type(forecast).__name__
-        remedy = "return windows x horizon x sensors x targets"
-        raise SocialxError("model.shape", "", f"the forward of {name} returns {returned}, not {wanted}", remedy)
+        problem = f"the forward of {name} returns {returned}, not {shapes[-1]}"
+        sizes = " x ".join(("windows", "horizon", "sensors", "targets")[: len(shapes[-1])])
+        raise SocialxError("model.shape", "", problem, f"return {sizes} ({PAGE})")

@@ -30,7 +30,7 @@ from socialx.core.precision import gpu_problem, resolve_device, resolve_precisio
 from socialx.core.progress import Callback, subscribe, work
 from socialx.data.calendar import DAY_S
 from socialx.data.scaler import MeanStd, measure
-from socialx.dataset import Dataset, Fit, find_windows, open_dataset
+from socialx.dataset import Dataset, Fit, find_windows, read_dataset
 from socialx.dataset.loaders import GIB, choose_mode, series_bytes
 from socialx.files.store.quantities import SPEED
 from socialx.files.store.store import open_store
@@ -375,7 +375,7 @@ def _first_rows(settings: Settings, path: Path, device: torch.device) -> Dataset
     fewer = store.sensors.ids[:MOST_SENSORS] if settings.pooling.distances is None else None
     days = last // DAY_S - int(store.seconds[0]) // DAY_S + 1
     section = section.model_copy(update={"path": path, "days": days})
-    data = open_dataset(section, None, device, choose_climatology_days(settings), Fit(sensors=fewer))
+    data = read_dataset(section, None, device, choose_climatology_days(settings), Fit(sensors=fewer))
     try:
         moments = measure(data.source, slice(0, len(data.store.seconds)), path)
     except SocialxError:  # a step needs no observations

@@ -75,22 +75,26 @@ def evaluate(
     split: Annotated[str, SPLIT] = "test",
     start: Annotated[Time | None, START] = None,
     end: Annotated[Time | None, END] = None,
+    forecasts: Any = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],
 ) -> Evaluation:
     """Score runs, baselines, or both by MAE, RMSE, MAPE and R2 over every window of a split.
 
-    Files of forecasts, as ``predict`` writes, are scored on the windows that all files forecast.  data: a file in place
-    of the runs' own data; combine new data with the split ``all``.  settings, sections: as in ``train``.  Scores are
-    computed in float32 unless ``trainer={"precision": ...}`` sets another precision.
+    Files of forecasts, as ``predict`` writes, are scored on the windows that all files forecast.  forecasts: an array
+    or tensor of your own, [W,P,N] or [W,P,N,G] in file units, for the windows of the split in the order of
+    ``open_dataset``; the result names these scores ``forecasts``.  data: a file in place of the runs' own data; combine
+    new data with the split ``all``.  settings, sections: as in ``train``.  Scores are computed in float32 unless
+    ``trainer={"precision": ...}`` sets another precision.
 
-    Raises SettingsError for an empty request, for runs with different windows, and for ``climatology_days`` with a run
-    that lacks a climatology; SocialxError for a run that lacks the requested intervals.
+    Raises SettingsError for an empty request, for runs with different windows, for forecasts of another shape, and for
+    ``climatology_days`` with a run that lacks a climatology; SocialxError for a run that lacks the requested intervals.
     """
     with subscribe(progress), ExitStack() as stack:
         request = Request(
-            names=run_names(runs),
+            named=run_names(runs),
+            arrays={} if forecasts is None else {"forecasts": forecasts},
             by=names_in(by),
             climatology_days=_parse_days(climatology_days),
             silent=parse_shares(silent),
@@ -104,8 +108,8 @@ def evaluate(
         )
         request.check()
         layers = ConfigLayers.from_call(settings, {**sections, "data": data})
-        check_outputs((save_forecasts, SCORED), others=request.names, overwrite=overwrite)
-        scored = load_scored_split(request.runs, layers, Part(split, start, end), request.files)
+        check_outputs((save_forecasts, SCORED), others=request.named, overwrite=overwrite)
+        scored = load_scored_split(request.runs, layers, Part(split, start, end), request.files, request.arrays)
         together = ""
         if mean:
             several = average_runs([*scored.opened.values()])
@@ -126,10 +130,12 @@ def evaluate(
 class Request:
     """The arguments of ``evaluate``, parsed: the models to score, and the further scores.
 
-    names: run folders and forecast files.  saved: a file for all forecasts, with a single run or the mean.
+    named: run folders and forecast files.  arrays: forecasts by the name of the scores.  saved: a file for all
+    forecasts, with a single run or the mean.
     """
 
-    names: Sequence[str]
+    named: Sequence[str]
+    arrays: Mapping[str, Any]
     by: Sequence[str]
     climatology_days: Sequence[PastDays]
     silent: Sequence[float]
@@ -144,12 +150,17 @@ class Request:
     @cached_property
     def files(self) -> list[str]:
         """The names of forecast files."""
-        return [name for name in self.names if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
+        return [name for name in self.named if Path(name).suffix.lower() in READ_SUFFIXES and not Path(name).is_dir()]
 
     @property
     def runs(self) -> list[str]:
         """The names of run folders."""
-        return [name for name in self.names if name not in self.files]
+        return [name for name in self.named if name not in self.files]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of everything to score, without baselines."""
+        return [*self.named, *self.arrays]
 
     def check(self) -> None:
         """Raise SettingsError for an empty request or conflicting arguments."""
@@ -160,6 +171,9 @@ class Request:
         if unknown := [name for name in self.by if name not in BY]:
             wrong = f"{Argument('by', unknown[0])} is unknown"
             raise SettingsError("score.by", "", wrong, f"choose from {', '.join(BY)}")
+        if {*self.named} & {*self.arrays}:
+            taken = "a run or file is called forecasts, as the scores of the array"
+            raise SettingsError("score.same-name", "", taken, "rename the run or file")
         refuse_few(self.runs, self.mean)
         if self.compare and len(set(self.names)) != 2:
             raise SettingsError("score.two", "", f"{Argument('compare', True)} needs two runs", "name two run folders")

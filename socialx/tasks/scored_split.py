@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, sample
+from socialx.core.errors import Argument, Command, Message, SettingsError, SocialxError, counted, in_short, sample
 from socialx.core.progress import note
 from socialx.data.calendar import DAY_S
 from socialx.data.climatology import TRAINED_DAYS, PastDays
@@ -183,16 +184,28 @@ class ScoredSplit:
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
 
 
-def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, files: Sequence[str] = ()) -> ScoredSplit:
+def check_split(name: str) -> None:
+    """Raise SettingsError unless the name is ``train``, ``validation``, ``test`` or ``all``."""
+    if name not in (*SPLITS, ALL):
+        choices = f"choose {', '.join(SPLITS)} or {ALL}"
+        raise SettingsError("split.unknown", "", f"{Argument('split', name)} is unknown", choices)
+
+
+def load_scored_split(
+    runs: Sequence[str],
+    layers: ConfigLayers,
+    part: Part,
+    files: Sequence[str] = (),
+    arrays: Mapping[str, Any] | None = None,
+) -> ScoredSplit:
     """Load the runs, or the data alone, and choose the windows to score.
 
-    files: forecast files; only windows that all files forecast are scored, and a note states the fraction.  Raises
-    SettingsError for an unknown split, a period without windows, and runs with different windows; SocialxError as
-    ``open_forecasting`` and ``read_forecasts`` do.
+    files: forecast files; only windows that all files forecast are scored, and a note states the fraction.  arrays: as
+    files, by name, for all windows of the split.  Raises SettingsError for an unknown split, a period without windows,
+    arrays of another shape, and runs with different windows; SocialxError as ``open_forecasting`` and
+    ``read_forecasts`` do.
     """
-    if part.split not in (*SPLITS, ALL):
-        unknown = f"{Argument('split', part.split)} is unknown"
-        raise SettingsError("split.unknown", "", unknown, f"choose {', '.join(SPLITS)} or {ALL}")
+    check_split(part.split)
     if layers.argument("data.days") is not None and (part.start is not None or part.end is not None):
         both = f"{Argument('end' if part.start is None else 'start')} cannot be combined with {Argument('data.days')}"
         raise SettingsError("split.with-days", "", both, f"leave out {Argument('data.days')}")
@@ -202,13 +215,17 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
         opened[name] = open_forecasting(run, layers, first)
     experiments = [one.experiment for one in opened.values()]
     several = sorted(experiments, key=lambda one: not one.data.train_climatology_days)  # first those that read it
-    experiment = next(iter(experiments), None) or build(layers.load().in_full_precision())
+    alone = layers.over({"model.kind": "linear"} if arrays else {})  # fits all windows, and needs no neighbours
+    experiment = next(iter(experiments), None) or build(alone.load().in_full_precision())
     experiment = replace(experiment, data=several[0].data) if several else experiment
     experiment.data.note_clock()
     _note_days(experiment, layers)
     indices, period = select_windows(experiment.data, part.split, part.start, part.end)
     scored = ScoredSplit(part.split, indices, period, experiment, opened)
-    scored = _within_files(scored, files) if files else scored
+    if files or arrays:
+        recorded = {name: read_forecasts(Path(name), metadata(scored, name)) for name in files}
+        recorded |= {name: _as_forecasts(array, scored) for name, array in (arrays or {}).items()}
+        scored = _within_files(scored, recorded)
     _ = scored.loader  # reads the file: impossible readings are refused before a note
     opened.update({name: replace(one, trained=_select_seen(name, scored)) for name, one in opened.items()})
     for name, one in opened.items():
@@ -218,9 +235,24 @@ def load_scored_split(runs: Sequence[str], layers: ConfigLayers, part: Part, fil
     return scored
 
 
-def _within_files(scored: ScoredSplit, files: Sequence[str]) -> ScoredSplit:
-    """Return the windows that all files forecast, with these forecasts, and note the fraction."""
-    recorded = {name: read_forecasts(Path(name), metadata(scored, name)) for name in files}
+def _as_forecasts(array: Any, scored: ScoredSplit) -> np.ndarray:
+    """Return a user's forecasts of the scored windows, float32 [W,P,N,G].  Raises SettingsError for another shape."""
+    data, windows = scored.data, len(scored.data.starts(scored.split))
+    wanted = (windows, data.horizon, len(data.sensors.ids), len(data.targets))
+    try:
+        values = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise SettingsError("split.no-array", "", f"forecasts is no array of numbers ({in_short(error)})") from None
+    shapes = {wanted, wanted[:-1]} if wanted[-1] == 1 else {wanted}
+    if values.shape not in shapes:
+        problem = f"forecasts has the shape {values.shape}, and the {scored.split} split needs {wanted}"
+        remedy = "give windows x horizon x sensors x targets, in the order of socialx.open_dataset"
+        raise SettingsError("split.shape", "", problem, remedy)
+    return values.reshape(wanted)[scored.indices]
+
+
+def _within_files(scored: ScoredSplit, recorded: dict[str, np.ndarray]) -> ScoredSplit:
+    """Return the windows that all recorded forecasts hold, with these forecasts, and note the fraction."""
     whole = np.ones(len(scored.indices), bool)
     for name, values in recorded.items():
         has_forecast = np.isfinite(values).all(axis=(1, 2, 3))
@@ -236,11 +268,11 @@ def _within_files(scored: ScoredSplit, files: Sequence[str]) -> ScoredSplit:
         return replace(scored, recorded=recorded)
     if not whole.any():
         nothing = "the files have no window in common"
-        raise SocialxError("split.nothing-common", " and ".join(files), nothing, "score the files one by one")
+        raise SocialxError("split.nothing-common", " and ".join(recorded), nothing, "score the files one by one")
     recorded = {name: values[whole] for name, values in recorded.items()}
     scored = replace(scored, indices=scored.indices[whole], recorded=recorded)
     begin, until = map(as_text, scored.span)
-    return replace(scored, period=Period(begin, until, len(scored.indices), tuple(files)))
+    return replace(scored, period=Period(begin, until, len(scored.indices), tuple(recorded)))
 
 
 def metadata(scored: ScoredSplit, name: str) -> Scored:
@@ -267,7 +299,7 @@ def refuse_incomplete(path: Path, scored: ScoredSplit, values: np.ndarray) -> No
     if not there.any():
         issued = data.store.seconds[data.forecast_rows(scored.split)[0] - 1]
         span = f"{data.store.clock.text(int(issued.min()))} .. {data.store.clock.text(int(issued.max()))}"
-        problem = f"the file has no forecast in the {scored.split} split ({span})"
+        problem = f"no forecast is in the {scored.split} split ({span})"
         raise SocialxError("split.no-forecast", path, problem, "add forecasts")
     sensors = [name for name, any_ in zip(data.sensors.ids, there.any(axis=(0, 1, 3)), strict=True) if not any_]
     steps = [str((k + 1) * data.store.step_minutes) for k, any_ in enumerate(there.any(axis=(0, 2, 3))) if not any_]

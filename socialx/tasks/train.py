@@ -113,7 +113,8 @@ def run_names(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[str]:
     several = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) and not is_frame(runs) else [runs]
     for run in several:
         if not isinstance(run, str | PathLike | Run):
-            way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else "name a run folder"
+            way = "pass it to evaluate as forecasts=ARRAY" if hasattr(run, "__array__") else "name a run folder"
+            way = "write frame.to_csv('FILE.csv'), and name that file" if is_frame(run) else way
             raise SettingsError("call.no-run", "", f"a run must be a folder or a Run, not {type(run).__name__}", way)
     return [str(run) for run in several]
 

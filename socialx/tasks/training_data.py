@@ -1,27 +1,110 @@
-"""What a training learns from: network files, teacher forecasts, and the rows that reach the weights."""
+"""What a training learns from: windows for PyTorch, network files, teachers, and the rows that reach the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError, counted
+from socialx.core.notebook import ResultRepr
 from socialx.core.progress import note, work
-from socialx.dataset import Fit
+from socialx.dataset import Dataset, Fit, read_dataset
 from socialx.dataset.loaders import Loader
+from socialx.files.sources.positions.neighbours import find_neighbours
 from socialx.model.forecaster import with_scaler
 from socialx.scoring.adaptation import latest_free_flow, scaler_for
 from socialx.scoring.protocol import OWN_DATA, OtherData, Seen, sensor_places
+from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers, differences, run_settings
+from socialx.settings.schema import LoaderSettings, Settings
 from socialx.tasks.build import Experiment, build
 from socialx.tasks.opened import open_forecasting
+from socialx.tasks.scored_split import check_split
 from socialx.training.networks import InterleavedLoader, network_switcher
 from socialx.training.process_group import SINGLE, ProcessGroup
 from socialx.training.run_folder import open_run
+
+
+class WindowDataset(ResultRepr, TorchDataset[tuple[Tensor, ...]]):
+    """The windows of a split for PyTorch, in time order, as tuples (x, y, mask) on the CPU.
+
+    x float32 [T,N,F]: inputs, 0 where missing, scaled by the training rows if normalised.  y float32 [P,N,G]: targets
+    in file units, 0 where missing.  mask bool [P,N,G]: True where y is an observation.  scaler: a ``StandardScaler``.
+    sensors: ``ids``, ``latitude`` and ``longitude``, in the order of N.
+    """
+
+    def __init__(self, data: Dataset, split: str, normalised: bool) -> None:
+        self.data, self.split, self.normalised, self.sensors = data, split, normalised, data.sensors
+        self.starts, self.scaler = data.starts(split), data.network.scaler()
+
+    def headline(self) -> str:
+        """Return the split with the number of windows, and the sizes."""
+        sizes = f"{self.data.lookback} + {self.data.horizon} steps of {counted(len(self.sensors.ids), 'sensor')}"
+        return f"{self.split} of {self.data.store.path}, {counted(len(self), 'window')} of {sizes}"
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, ...]]:
+        """Return several windows at once, as a ``DataLoader`` asks."""
+        starts, series = torch.from_numpy(self.starts[indices]), self.data.loaders.observations
+        batch, target = series.window(starts), series.target(starts)
+        x = self.scaler.normalise_inputs(batch) if self.normalised else batch.inputs
+        return list(zip(x, target.values, target.valid, strict=True))
+
+    def loader(self, batch_size: int, shuffle: bool = False, **options: Any) -> DataLoader[tuple[Tensor, ...]]:
+        """Return a torch ``DataLoader`` of batches x, y, mask; options: of the ``DataLoader``."""
+        return DataLoader(self, batch_size, shuffle, **options)
+
+    def adjacency(self, distances: str | Path | None = None) -> Tensor:
+        """Return the Gaussian kernel exp(-(d / s)^2) of the distances d between sensors, float32 [N,N].
+
+        s is the standard deviation of the distances, with 0 from each sensor to itself; a weight below 0.1 is 0: as in
+        DCRNN.
+        distances: a file with road distances, used for straight lines.  Raises SocialxError for a missing location.
+        """
+        near = find_neighbours(self.data.store, None, None, None if distances is None else Path(distances), True)
+        (start, _), km = near.exists.nonzero(), near.distance[near.exists]
+        weights = np.exp(-np.square(km / (np.std([*km, *np.zeros(len(near.index))]) or 1)))
+        matrix = np.eye(len(near.index), dtype=np.float32)
+        matrix[start, near.index[near.exists]] = np.where(weights < 0.1, 0, weights)
+        return torch.from_numpy(matrix)
+
+    def to_frame(self) -> Any:
+        """Return the first target from the first to the last window as a pandas frame, see ``Store.to_frame``."""
+        rows = slice(int(self.starts[0]), int(self.starts[-1]) + self.data.layout.length)
+        return self.data.store.select_rows(rows).to_frame()
+
+
+def open_dataset(
+    data: str | Path | Mapping[str, Any],
+    split: str = "train",
+    *,
+    normalised: bool = True,
+    settings: Settings | ConfigLayers | None = None,
+    **sections: Unpack[SettingsArguments],
+) -> WindowDataset:
+    """Open the windows of a split as a PyTorch data set of (x, y, mask), as ``train`` and ``evaluate`` cut them.
+
+    split: ``train``, ``validation``, ``test`` or ``all``.  normalised: whether x is scaled.  data, settings, sections:
+    as in ``train``, such as ``lookback=24``.  The series stays in memory, 5 bytes per observation.  Raises
+    SettingsError for wrong settings, and SocialxError for an unusable file.
+    """
+    check_split(split)
+    chosen = ConfigLayers.from_call(settings, {**sections, "data": data}).load().settings
+    loading = LoaderSettings(mode="on_device")
+    return WindowDataset(read_dataset(chosen.data, loading, torch.device("cpu")), split, normalised)
 
 
 def load_extra_networks(experiment: Experiment) -> list[Experiment]:

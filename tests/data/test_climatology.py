@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from socialx.data.climatology import ALL_DAYS, HALF_LIFE_DAYS, ZERO_SHOT_DAYS, PastDays, RollingClimatology
 from socialx.data.source import Arrays
-from socialx.dataset import Dataset, open_dataset
+from socialx.dataset import Dataset, read_dataset
 from socialx.settings.schema import DataSettings, LoaderSettings
 from tests.commands import small_file
 from tests.networks import CPU, MONDAY, speeds
@@ -205,7 +205,7 @@ def test_rows_out_of_order_count_on_their_day() -> None:
 
 def opened(path: Path, mode: str = "on_device", train_climatology_days: PastDays | None = ZERO_SHOT_DAYS) -> Dataset:
     loading = LoaderSettings(mode=mode, shard_gb=2**-14, num_workers=1)
-    return open_dataset(DataSettings(path=path), loading, CPU, train_climatology_days)
+    return read_dataset(DataSettings(path=path), loading, CPU, train_climatology_days)
 
 
 @pytest.fixture(scope="module")

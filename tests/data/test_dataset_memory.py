@@ -11,7 +11,7 @@ import torch
 
 from socialx.data.series import OLD, Series, WindowLayout
 from socialx.data.source import PAGE_ROWS, Arrays
-from socialx.dataset import Dataset, open_dataset
+from socialx.dataset import Dataset, read_dataset
 from socialx.dataset import loaders as loading
 from socialx.files.store.store import Store
 from socialx.settings.schema import DataSettings, LoaderSettings
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def opened(path: Path, days: int | None = None) -> Dataset:
-    return open_dataset(DataSettings(path=path, days=days), LoaderSettings(), CPU)
+    return read_dataset(DataSettings(path=path, days=days), LoaderSettings(), CPU)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 import socialx
 from socialx.core.errors import SettingsError
+from socialx.settings import kinds
 from socialx.settings.layers import load_settings
 from tests.commands import ROOT, refused, refuses, small_file, works
 from tests.commands import socialx as run
@@ -82,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data, and the module that the page shows."""
     folder = tmp_path_factory.mktemp("own")
     small_file(folder)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (folder / "own_models.py").write_text(code + MORE)
     (folder / "own_broken.py").write_text("def f(:\n")
     (folder / "own_lacking.py").write_text("import no_such_package\n")
@@ -93,6 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    kinds.KNOWN.clear()
     yield
     for name in [name for name in sys.modules if name.startswith("own_")]:
         del sys.modules[name]
@@ -275,7 +277,7 @@ def test_arguments_with_a_default_need_no_setting() -> None:
         ("own_broken:Model", "model.import", "(invalid syntax"),
         ("own_models:number", "model.no-module", "torch.nn.Module"),
         ("own_models:Greedy", "model.asks", " beams,"),
-        ("own_models:Flat", "model.shape", " (16, 12, 4), not (16, 12, 4, 1)"),
+        ("own_models:Flat", "model.shape", " (2, 12, 4), not (2, 12, 4, 1)"),
         ("own_models:Picky", "model.sizes", "width 8 is odd"),
         ("own_models", "settings.invalid", "package.module:Class,"),
         ("../own_models:A", "settings.invalid", "'../own_models:A'"),

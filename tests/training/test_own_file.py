@@ -107,7 +107,7 @@ def used(door: str, run: Path) -> Path:
 
         for module in (dataset, user_data, trained):
             patch.setattr(module, "open_store", seen)
-        assert build.open_dataset is dataset.open_dataset
+        assert build.read_dataset is dataset.read_dataset
         made = DOORS[door](run)
     return made.settings.data.path if door == "load_run" else found[0]  # type: ignore[attr-defined]
 

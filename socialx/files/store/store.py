@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import h5py
@@ -24,6 +25,9 @@ from socialx.files.store import layout
 from socialx.files.store.open_hdf5 import open_hdf5
 from socialx.files.store.quantities import highest_reading, ratio_of_units
 from socialx.files.store.time_axis import Clock, is_utc, known_zone, timestamp_seconds, whole_minutes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KEPT_BYTES = 1 << 28  # the readings of a file are kept in memory up to this size
 LARGEST = float(np.finfo(np.float32).max)
@@ -174,6 +178,15 @@ class Store(ResultRepr):
     def select_rows(self, rows: slice) -> Store:
         """Return the store restricted to ``rows``."""
         return replace(self, **{name: getattr(self, name)[rows] for name in ("timestamps", "seconds", "rows")})
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return times x sensor ids, NaN where missing; the times have a zone where the file says its zone."""
+        import pandas as pd
+
+        zone = self.clock.frame_zone(self.seconds)
+        times = pd.DatetimeIndex((self.clock.utc(self.seconds) if zone else self.seconds).astype("M8[s]"), name="time")
+        times = times.tz_localize("UTC").tz_convert(zone) if zone else times
+        return pd.DataFrame(np.where(self.valid, self.values, np.float32(np.nan)), times, list(self.sensors.ids))
 
     def in_unit(self, unit: str) -> Store:
         """Return the store with speeds in another unit; unchanged unless both units are of speed."""
