@@ -1,7 +1,5 @@
 """What the tests of arrays share: times as channels, and the rows that a reader yields."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from socialx.files.sources.contents import Contents

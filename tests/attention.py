@@ -1,7 +1,5 @@
 """The ways of dense attention against each other, on any device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

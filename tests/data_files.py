@@ -1,7 +1,5 @@
 """Small made-up files in the formats that users have, for tests of the readers and the store."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import resource

@@ -1,7 +1,5 @@
 """What the pages of the documentation hold: code blocks by language, and the commands of console blocks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

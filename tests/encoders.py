@@ -1,7 +1,5 @@
 """Encoders and sequences for tests, and how far two results are apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Made-up readings in the layouts of cities and offices, and the options that a refusal advises."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A library of NVML that is not there."""
 
-from __future__ import annotations
-
 import sys
 import types
 

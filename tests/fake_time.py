@@ -1,7 +1,5 @@
 """A clock that moves only when it is told to, in place of the module ``time``."""
 
-from __future__ import annotations
-
 
 class FakeTime:
     """now: seconds, to be moved.  used: CPU seconds, None: those that have passed.  tick: seconds of each look."""

@@ -1,7 +1,5 @@
 """Tables of readings as pandas makes them, and what convert makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

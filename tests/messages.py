@@ -3,8 +3,6 @@
 A sentence stands as it is written in the source, with the names of what it quotes in braces.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

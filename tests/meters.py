@@ -1,7 +1,5 @@
 """Memory of torch on a CPU in bytes, counted by what holds it: no allocator, no noise."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Callable

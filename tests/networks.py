@@ -1,7 +1,5 @@
 """Small made-up networks as arrays and tensors, for tests that need no file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Made-up files as every earlier writer left them: a builder per variant, small, with known readings and positions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTML pages under test: their elements, their colours, and what a browser makes of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

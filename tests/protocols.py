@@ -1,7 +1,5 @@
 """The protocol of a score, made up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files as DCRNN and BasicTS publish them, made of any readings."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

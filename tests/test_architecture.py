@@ -1,7 +1,5 @@
 """The walls of the house: who imports whom, who owns which library, and that every setting is read."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

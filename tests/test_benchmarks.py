@@ -1,7 +1,5 @@
 """The GPU benchmark survives its rows: what crashes or has no time is a row that says why."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

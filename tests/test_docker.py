@@ -1,7 +1,5 @@
 """The Dockerfile: built and run where a container tool works; its steps are run as a script everywhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """An error is a sentence and what to try, which a terminal can show, however strange what they quote."""
 
-from __future__ import annotations
-
 import ast
 from functools import partial
 from pathlib import Path

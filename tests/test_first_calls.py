@@ -1,7 +1,5 @@
 """The first lines of a notebook: what people type before they read a page, right and wrong."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Settings: which layer wins, where values come from, and that a wrong key or value is one helpful line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each message has a code that stays, and tests/messages.txt is the list of all sentences, to be read as a diff."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """The package's own word: floors without caps, a reason for every dependency, one version, two ways to start it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A device that is of use, the words of memory that runs out, and the first scale of fp16."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Pages and docstrings are plain: few pronouns, negations and "of", short sentences, terms explained, telling names."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

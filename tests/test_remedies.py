@@ -3,8 +3,6 @@
 A remedy is a ``Command`` in the source.  Each of them has a case below, so that a new one cannot be left out.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The package does not grow: who adds lines, files, floors, flags or settings takes as many away."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path

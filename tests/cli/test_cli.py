@@ -1,7 +1,5 @@
 """The commands from end to end on a small real file: what they print, write and return."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

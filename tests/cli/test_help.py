@@ -1,7 +1,5 @@
 """Help that fits a terminal, and errors that name what was meant."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from functools import partial

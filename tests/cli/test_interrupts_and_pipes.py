@@ -1,7 +1,5 @@
 """A reader that has left ends a command as a signal does; Ctrl-C ends a command with a word."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

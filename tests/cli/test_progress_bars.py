@@ -1,7 +1,5 @@
 """What a command says while it works: how long a training will take."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The slow promise: the demo's forecast beats both naive forecasts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The README is a contract: its commands run as they stand, its make targets exist, its paths are there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

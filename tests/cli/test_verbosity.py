@@ -1,7 +1,5 @@
 """How much a command says beside its result: two lines of notes, nothing with --quiet, details with --verbose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Readings as other detectors might report them: the same draws however they are read, and no reading from nowhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What a file needs in memory is small, said before it is read, and refused where it is not free."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

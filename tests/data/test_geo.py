@@ -1,7 +1,5 @@
 """The plane agrees with the sphere, and neighbours are the nearest others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """Batches are the windows: every one once, in a seeded order, the last batch padded and masked."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given

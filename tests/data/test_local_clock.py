@@ -1,7 +1,5 @@
 """Days and hours are those of the clock that people live by, also where rows have times in UTC."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """The historical median against plain loops: by weekday, smoothed over 20 minutes, of the latest twelve weeks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

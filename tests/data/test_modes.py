@@ -1,7 +1,5 @@
 """All modes serve the same batches, bit by bit, and every window once over all processes."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

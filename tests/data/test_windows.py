@@ -1,7 +1,5 @@
 """Windows: the counts of the protocol, no leak, no window across a gap."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """examples/every-night.sh: three nights of real rows, two that fail, and a server that follows."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The generated pages say what the code says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The pages of docs/how-to that add something: the change is applied to a copy, and the commands run there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The equations of docs/model.md, line by line in NumPy loops, against the model; and its picture."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages: every link leads somewhere, the index names all of them, and what they quote is in the repository."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The recipes of docs/how-to/recipes.md, run as they stand, give the series that the files were made of."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """docs/troubleshooting.md: its commands run in the page's order, and print the messages that it quotes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

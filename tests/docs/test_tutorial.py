@@ -1,7 +1,5 @@
 """The guide to a forecast is a contract: its commands run in order, and print what it shows, up to the numbers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Appending later rows gives the file that one conversion of all rows gives; what does not fit leaves it as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sensors that are new to a file: append gives the file that one conversion gives, or leaves it as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

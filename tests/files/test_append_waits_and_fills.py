@@ -1,7 +1,5 @@
 """append waits for a reader, fills the hole of an earlier one, and knows the numbers that stand for no reading."""
 
-from __future__ import annotations
-
 import fcntl
 import re
 import subprocess

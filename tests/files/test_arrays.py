@@ -1,7 +1,5 @@
 """One array of NumPy, with a start and a step: read by rows, never unpickled, and asked what it holds."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import zipfile

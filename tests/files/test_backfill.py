@@ -1,7 +1,5 @@
 """Older files get what they lack, and not a byte of their readings changes."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """backfill stores the unit and the time zone that a file lacks, and refuses others than it has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

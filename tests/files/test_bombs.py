@@ -1,7 +1,5 @@
 """Small files that become large ones: refused early, in little memory."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

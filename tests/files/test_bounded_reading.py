@@ -1,7 +1,5 @@
 """What a file is, is told from a bounded part of it; sizes that it only declares are not believed."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The one maker of times: what people type becomes seconds of a file, and seconds become what they see."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import numpy as np

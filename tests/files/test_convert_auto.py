@@ -1,7 +1,5 @@
 """Whatever users hold: one command makes the file, or says what it is and the command that helps."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Every bad input ends in one line that names the file, and leaves neither an output nor a temporary file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

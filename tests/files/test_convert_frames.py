@@ -1,7 +1,5 @@
 """A frame of pandas or a table of pyarrow is data of convert, as the same table in a file is."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """DCRNN's HDFStores become the same canonical files as the CSVs, without pandas' reader and without pickles."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

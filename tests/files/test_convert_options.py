@@ -1,8 +1,6 @@
 """The options of ``convert`` and ``append`` are the fields of ``ConvertOptions``: flags, arguments and refusals
 follow."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

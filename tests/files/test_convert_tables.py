@@ -1,7 +1,5 @@
 """Tables through the door: what pandas writes comes back reading by reading, or the fault is named where it stands."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import shlex

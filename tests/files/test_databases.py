@@ -1,7 +1,5 @@
 """Tables from SQLite and PostgreSQL: what a query gives, what is refused, and that no password is told."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Downloads from a real server on this machine that can be told to misbehave."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """A file may have a name that is no UTF-8, as files of old archives have: it is read like any other."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A disk without space ends convert and backfill with one line and exit code 1, and nothing is left or changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

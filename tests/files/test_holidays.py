@@ -1,7 +1,5 @@
 """Which days are holidays: of a country, and from a file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

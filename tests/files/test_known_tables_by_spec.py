@@ -1,7 +1,5 @@
 """Published tables are read by their columns, in one command without a question."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

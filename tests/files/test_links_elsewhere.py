@@ -1,7 +1,5 @@
 """A part of a file that is really in another file is refused, and the other file stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

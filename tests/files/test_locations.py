@@ -1,7 +1,5 @@
 """Sensor locations and ids: the published shapes, joined by id and never by order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each night a table of local times is appended: the file ends equal to one conversion, whatever the clock does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A table never becomes other numbers than it holds without a word: quantities, units, lanes and signs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Damage to a data file is refused in one line, or harmless; kills are in tests/fuzz."""
 
-from __future__ import annotations
-
 import os
 import random
 import select

@@ -1,7 +1,5 @@
 """Names that are too long, and backups of files that cannot be completed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

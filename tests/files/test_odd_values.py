@@ -1,7 +1,5 @@
 """Values and types that a reader does not expect: one line, and no warning of NumPy or pandas in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

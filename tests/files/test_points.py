@@ -1,7 +1,5 @@
 """Where sensors are: points of GeoJSON, names of columns in other languages, ids in another case, exchanges."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of positions are read by what their columns hold: the ids of the data, and degrees in any writing."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

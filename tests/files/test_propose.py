@@ -1,7 +1,5 @@
 """What the head of a table proves, and what is asked with a command that reads the table."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The axis of times that convert writes has a row for each step, also where the source has none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

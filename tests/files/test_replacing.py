@@ -1,7 +1,5 @@
 """Replacing a file whole: links are followed, modes kept, and what fails leaves nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Finer rows averaged to longer steps, against plain loops over the rows."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of several measured features: what convert makes, and what append, inspect, backfill and train do with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

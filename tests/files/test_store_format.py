@@ -1,7 +1,5 @@
 """The canonical file, name by name: what an older reader needs, and what does not depend on the machine."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

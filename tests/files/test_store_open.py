@@ -1,7 +1,5 @@
 """Opening a canonical file: what it gives, older files once completed, and one line for everything else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """HDF5 files that no program of ours writes: types, shapes and attributes that NumPy does not have end in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is not as described is refused: by file, line and column, and with what helps."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

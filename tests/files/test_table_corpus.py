@@ -1,7 +1,5 @@
 """Public layouts of tables, each written from one frame of readings: its description gives this frame again."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The description of a table: read from a file, kept as JSON, and refused where it says nothing that can be read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """VDLiveList and VDList of Taiwan: lanes in snapshots of JSON or XML, codes, free clocks, stale detectors."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

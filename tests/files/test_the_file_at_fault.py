@@ -1,7 +1,5 @@
 """A refusal names the file that is wrong, and no other one that was read beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Gaps, daylight saving and clocks that run freely, in what convert writes and inspect says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

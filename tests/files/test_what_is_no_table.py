@@ -1,7 +1,5 @@
 """Files that are no table of readings, and tables that hold something else: one line with what helps."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import re

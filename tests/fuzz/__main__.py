@@ -6,8 +6,6 @@ python -m tests.fuzz kills -n 50
 python -m tests.fuzz drawn -n 200 [--seed S] [--case K]
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

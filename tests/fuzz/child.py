@@ -3,8 +3,6 @@
 The child has a limit of memory, a new standard output and error, and a parent that ends it after a while.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import io

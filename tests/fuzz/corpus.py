@@ -3,8 +3,6 @@
 A case is (seed, number): everything about it is drawn from these two.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import random

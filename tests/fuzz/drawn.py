@@ -3,8 +3,6 @@
 A table is drawn from (seed, number) alone.  What a description means is said once more here, by pandas.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Kill commands at random moments: nothing may be lost, half written, blocked, or left by the next command."""
 
-from __future__ import annotations
-
 import os
 import random
 import select

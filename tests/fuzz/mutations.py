@@ -4,8 +4,6 @@ A change is drawn from a table of names and functions, and says its name.  The b
 a file of it is changed in its structure alone, or cut.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -4,8 +4,6 @@ pandas, NumPy, h5py and the csv module read the damaged input once more; an unda
 Each function returns what is wrong, nothing where all is right.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What commands that use a run give, by the name of the oracle: the same for a damaged run as for the undamaged one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run one case, or many, and say what is wrong with how the command ended."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """``serve`` asks itself instead of listening: what clients are told, before and after its data file was changed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

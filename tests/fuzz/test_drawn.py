@@ -1,7 +1,5 @@
 """Drawn tables are read as their description says, proved or asked; ``python -m tests.fuzz drawn`` draws others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

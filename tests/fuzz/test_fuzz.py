@@ -3,8 +3,6 @@
 The cases here are always the same; ``make fuzz`` draws others.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

@@ -1,7 +1,5 @@
 """What the tests on a CUDA device share.  The pseudo device of tests/pseudo_cuda runs most of them, at tiny sizes."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The commands on CUDA, from training to a forecast: the branches that a CPU never enters."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Batches and scores on CUDA are those of a CPU, and no loader waits for the device."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Memory on CUDA: recomputing needs less, and running out names what to try."""
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Iterator

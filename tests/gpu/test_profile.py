@@ -1,7 +1,5 @@
 """What a profile measures on CUDA."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A training step on CUDA: the numbers of a CPU, recorded and compiled, and it never waits for the device."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

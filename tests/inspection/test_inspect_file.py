@@ -1,7 +1,5 @@
 """The findings on a file, and what fails it."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The picture of a file: complete, the same every time, and drawn for any file that can be opened."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers that may stand for no reading are remarked upon, with what settles it; honest readings are not."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

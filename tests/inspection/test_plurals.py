@@ -1,7 +1,5 @@
 """One row is a row, and two are rows: messages about files count in words."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

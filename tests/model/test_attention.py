@@ -1,7 +1,5 @@
 """Attention by tiles is the plain formula, gradients included, whatever the size of a tile."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

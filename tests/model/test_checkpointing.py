@@ -1,7 +1,5 @@
 """Recomputing in the backward pass changes no number, keeps less for it, and holds one chunk at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

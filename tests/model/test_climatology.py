@@ -1,7 +1,5 @@
 """The climatology in the model: what tokens and state get of it, by hand; the forecast does not start from it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

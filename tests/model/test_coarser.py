@@ -1,7 +1,5 @@
 """A model of five minutes at a longer step: each row is read as several, and the mean of them is forecast."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The fused encoder is the xlstm package's stack: same parameters, same numbers, same gradients, no waiting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The graph of a model: it sees what ``predict`` lets a model see, and computes the same for any number of windows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 Also what may be put in: several features, last layers per sensor, an MLP, another network.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tokens of several steps: the same numbers and gradients as a plain loop, and what a patch may be."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Social pooling: the definition by brute force, who uses whom, the nothing of an isolated sensor, gradients."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

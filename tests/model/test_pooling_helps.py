@@ -1,7 +1,5 @@
 """Where what happens next has happened at a neighbour, pooling sees it coming: better than the same layers alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

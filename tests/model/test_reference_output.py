@@ -3,8 +3,6 @@
 ``python -m tests.model.test_reference_output`` writes the reference anew, for a change of the function that is meant.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stalls that repeat are found with their period and their cause; what does not repeat is none."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from typing import Any

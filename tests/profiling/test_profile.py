@@ -1,7 +1,5 @@
 """Where the time went: the partition tiles the window, known waits are found, and what is not measured is null."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

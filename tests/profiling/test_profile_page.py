@@ -1,7 +1,5 @@
 """The page of a profile: well-formed, escaped, readable in both colour schemes, and drawn by a browser."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A profile on a terminal: every part is there, in ASCII, and no line is too long."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from io import StringIO

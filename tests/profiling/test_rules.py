@@ -1,7 +1,5 @@
 """Every rule fires where it should and beside it does not; on simulated loops the first finding is the true cause."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The simulated loop is right where the answer is known on paper."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """A kernel trace of known truth gives that truth: busy time, idle time by cause, syncs, copies, and what is missing."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Settings that are tried: other threads, and four times the batch; two ways in turns, and their interval."""
 
-from __future__ import annotations
-
 import math
 import re
 from random import Random

@@ -1,7 +1,5 @@
 """Whoever names this folder alone wants its tests, which are slow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

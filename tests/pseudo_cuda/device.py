@@ -6,8 +6,6 @@ Numbers, autograd, autocast, the gradient scaler and the optimizer are torch's. 
 NCCL, CUPTI, and the code of Inductor.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The tests of a card run on the pseudo device, each file in a process of its own."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A zero-shot run learns of a network from the days before a forecast alone, whoever asks for it and when."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -3,8 +3,6 @@
 The last are what their names say: who reads what, who is told apart, and that they learn and train as any other.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

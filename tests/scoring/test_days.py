@@ -1,7 +1,5 @@
 """Days to look at, and the forecasts that are kept of them while a model passes over a part."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Whether a run is still as good as its calibration promised: sums, limits, and what the command says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Where a run errs and its attention weights: against NumPy and by hand, then the command from end to end."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

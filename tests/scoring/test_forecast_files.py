@@ -1,7 +1,5 @@
 """Forecasts in a file, of a model that nobody here knows: scored as a run is, on the windows that it has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

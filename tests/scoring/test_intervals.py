@@ -1,7 +1,5 @@
 """Prediction intervals: the ranks of the definition, nested levels, honest coverage, and the file in the run folder."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

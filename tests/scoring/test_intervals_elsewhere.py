@@ -1,7 +1,5 @@
 """Intervals on a network that a run was not calibrated on: of its last week, and where there is none a first guess."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scores of runs that know so many days before each day of issue: against a plain loop over windows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

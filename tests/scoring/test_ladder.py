@@ -1,7 +1,5 @@
 """Where a score stands among published ones: only where it was scored as they were, and in its place."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scores against a plain NumPy computation; nothing valid is NaN with count 0."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

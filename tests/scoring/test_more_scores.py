@@ -1,7 +1,5 @@
 """What evaluate measures beside the scores: errors by group, two runs compared, limits, CSV, and saved forecasts."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """MAPE is of readings that one can divide by, and says what it leaves out."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

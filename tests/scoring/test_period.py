@@ -1,7 +1,5 @@
 """Scores of a period: the windows of a part whose forecast lies in it."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from pathlib import Path

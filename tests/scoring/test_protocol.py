@@ -1,7 +1,5 @@
 """The whole protocol once more, from the raw CSV, in a few lines of NumPy that share nothing with the package."""
 
-from __future__ import annotations
-
 import csv
 import json
 from datetime import datetime

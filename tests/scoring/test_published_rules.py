@@ -1,7 +1,5 @@
 """One forecast has another error under each rule that publications use."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

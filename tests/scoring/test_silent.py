@@ -1,7 +1,5 @@
 """Sensors without a reading: forecast from their climatology, and scored apart."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lines and tables of a terminal: nothing is broken inside a word or repeated."""
 
-from __future__ import annotations
-
 import io
 import re
 

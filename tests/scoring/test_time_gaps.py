@@ -1,7 +1,5 @@
 """A window across a time gap is no forecast of the next hour: not trained on, not scored, not saved."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What evaluate says last: how a run compares with the best reference."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Which windows are scored is said where a user may think that they are others."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One small run for all tests of the server, in memory once."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

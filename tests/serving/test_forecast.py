@@ -1,7 +1,5 @@
 """A forecast over HTTP is the forecast of predict; whatever else is sent is refused in one line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The forecast of a file that grows, is half written, vanishes or becomes another one."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import re

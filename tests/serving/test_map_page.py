@@ -1,7 +1,5 @@
 """The page with the map, in a browser: what a click, the slider, two fingers and a search show, on any screen."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

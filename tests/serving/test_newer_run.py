@@ -1,7 +1,5 @@
 """A run takes the place of the one that is served: behind a link, without a lost request, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

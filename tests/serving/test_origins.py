@@ -1,7 +1,5 @@
 """A browser at another origin may ask where that origin was named, and nowhere else; the own file without --data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests made of the server's own schema, right and wrong ones: none ends in an error of the server."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

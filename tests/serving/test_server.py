@@ -1,7 +1,5 @@
 """The command: the line that it prints, the address, the token, Ctrl-C, and the commands of docs/serving.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

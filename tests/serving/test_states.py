@@ -1,7 +1,5 @@
 """Health, readiness, metrics, headers and the token; a model that fails, hangs or has too much to do."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """A request that is wrong a million times costs one mistake, and one without an end costs the others nothing."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A file in UTC with a night in which an hour comes twice: every door speaks the clock that people live by."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Two settings in turns, in processes of their own: blocks, errors, the interval, and what is compared."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

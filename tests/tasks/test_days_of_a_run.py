@@ -1,7 +1,5 @@
 """What a run knows of its own days, at files that go on after them, begin inside of them, or are of another network."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

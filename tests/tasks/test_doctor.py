@@ -1,7 +1,5 @@
 """Doctor: every check is a line, what is wrong says what helps, and nothing that a machine lacks is a traceback."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

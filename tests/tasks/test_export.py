@@ -1,7 +1,5 @@
 """Exported models: the forecasts of ``predict`` in a process that has no socialx, and one line for what cannot be."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A spreadsheet computes nothing in a table of forecasts or scores, whatever the ids of the sensors are."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sensors and their neighbours as GeoJSON: every rule of RFC 7946 that a map relies on, and the numbers themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

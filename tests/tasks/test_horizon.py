@@ -1,7 +1,5 @@
 """``predict --horizon``: a zero-shot run forecasts up to a day, and its rows may be an hour apart."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ids in Chinese go through every task."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The mean of several runs: its forecast, its scores and its intervals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

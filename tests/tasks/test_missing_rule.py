@@ -1,7 +1,5 @@
 """A file whose rule for missing readings is not that of the run: nothing reads it in silence."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

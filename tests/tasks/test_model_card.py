@@ -1,7 +1,5 @@
 """A run as a model repository: the card that report writes, and a snapshot as a hub leaves it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is said to do next suits the machine, is right, and works as printed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What ONNX lacks or rounds away is written in other operations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnxruntime

@@ -1,7 +1,5 @@
 """Outputs of every command: none replaces a file of another kind, such as what the command reads."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import typing

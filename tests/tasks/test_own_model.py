@@ -1,7 +1,5 @@
 """A model outside of socialx: trained by its name, and run again only by whoever names it again."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Forecasts: the same numbers as scoring sees, from any file of the network, honest about what is missing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``predict`` of a table: the forecast of the file that convert makes of it, told in the names that the user knows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 ``python -m tests.tasks.test_pretrained`` writes the reference anew, for a change of the forecast that is meant.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A number that can be no reading is refused wherever a model reads it, and named with its sensor and time."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a task refuses before it does anything, and says in words that hold."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report of runs: one pass gives what evaluate, explain and predict give, and the page is written whole."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

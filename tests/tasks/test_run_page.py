@@ -1,7 +1,5 @@
 """The page of some runs: well-formed, escaped, small and readable, and without a script."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

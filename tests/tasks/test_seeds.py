@@ -1,7 +1,5 @@
 """One training per seed: each is what it would be alone, and what is wrong is refused before the first."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 What pooling needs and a file does not have is refused before training begins; what is done without it is said once.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A time after the data: what is said of it, what forecasts it, and how that forecast is shown."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

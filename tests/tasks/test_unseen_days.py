@@ -1,7 +1,5 @@
 """predict on an unseen network: what is usual there comes from the days before the day of issue alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

@@ -3,8 +3,6 @@
 Weights without tables of sensors fit every network; with such tables they are refused for another one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compiled and recorded steps are the same steps, and say so where they cannot be made."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 import weakref

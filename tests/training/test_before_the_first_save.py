@@ -1,7 +1,5 @@
 """A training that was killed before its first save: what is left in its folder, and how it begins again."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

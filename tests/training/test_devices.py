@@ -4,8 +4,6 @@ Meta tensors have a device and a shape but no numbers.  A CPU tensor with at lea
 a real card, an error or a copy in every step.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

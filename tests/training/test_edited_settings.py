@@ -1,7 +1,5 @@
 """A run whose settings.yaml was edited in what its training fixed is another training, and is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

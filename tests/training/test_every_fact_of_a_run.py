@@ -3,8 +3,6 @@
 The fields are those of the classes, so that a new one has its case.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

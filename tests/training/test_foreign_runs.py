@@ -1,7 +1,5 @@
 """Run folders that are damaged, half made, in use, or made by somebody else: one line, and nothing lost."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What a long training says and keeps: epochs for other programs, memory that grows, steps left out, older states."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """A run with holidays: in its climatology and calendar, its scores, its forecasts and its export."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A training that starts from the weights of another run: what is taken, what is new, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

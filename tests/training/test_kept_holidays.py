@@ -1,7 +1,5 @@
 """A run keeps its holidays: which days count, whatever the list says now and wherever the run is called from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

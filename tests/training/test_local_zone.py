@@ -1,7 +1,5 @@
 """A file in UTC with the zone that people live by: what a run of wall times makes of it, and where the zone goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

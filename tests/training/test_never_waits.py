@@ -1,7 +1,5 @@
 """No host sync in a step: nothing that a CUDA device would have to be waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Sensors that are new to a run: what is left out in training, and a file with other sensors than the run's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

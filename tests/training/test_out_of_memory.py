@@ -1,7 +1,5 @@
 """Out of memory ends in one line that names settings which then need less, from the command line on."""
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Sequence

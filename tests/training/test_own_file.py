@@ -1,7 +1,5 @@
 """The file of a run is the one whose readings it was trained on: a name alone is none, whoever asks and from where."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several processes train as one: the same weights, one voice, one clear line where one of them dies."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Sealed files: what is written is read again, with the same seal as in the runs that come with socialx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

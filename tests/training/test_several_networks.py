@@ -1,7 +1,5 @@
 """One training on several networks: each batch is of one of them, and the model is set to that network."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from itertools import pairwise

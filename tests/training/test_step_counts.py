@@ -1,7 +1,5 @@
 """One training step of the shipped preset, on tensors without data: what it asks of the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A model that learns from others: the loss by hand, that teachers do not change, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

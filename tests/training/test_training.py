@@ -1,7 +1,5 @@
 """The loop: it learns, groups count as one batch, and a resumed run ends where an uninterrupted one does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A model for any network: nothing of single sensors, and in training few days are known as often as many."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
