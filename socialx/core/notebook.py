@@ -26,12 +26,7 @@ INSTEAD = {
     "Evaluation": {"to_frame": "to_pandas df", "[RUN].overall().mae": "mae"},
     "ModelScores": {f"overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
     "Forecast": {"to_frame": "to_pandas df", "values": "data numpy", "socialx.evaluate(RUN)": "mae rmse metrics"},
-    "Store": {
-        "socialx.open_dataset(FILE)": "windows adjacency",
-        "values.shape": "shape",
-        "values": "data numpy",
-        "sensors.ids": "ids columns",
-    },
+    "Store": {"socialx.open_dataset(FILE)": "windows adjacency", "values": "data numpy", "sensors.ids": "ids columns"},
     "RunReport": {"socialx.report(RUN, output='FILE.html')": "to_html write save html"},
 }
 

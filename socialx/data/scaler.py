@@ -47,12 +47,8 @@ def measure(source: RowSource, rows: slice, where: object = "") -> list[MeanStd]
                     parts.append((len(readings), readings.sum(), ((readings - readings.mean()) ** 2).sum()))
             bar.advance(len(values))
     if not all(blocks):
-        raise SocialxError(
-            "data.all-missing",
-            where,
-            f"all observations in the {rows.stop - rows.start} training rows are missing",
-            "inspect the file",
-        )
+        problem = f"all observations in the {rows.stop - rows.start} training rows are missing"
+        raise SocialxError("data.all-missing", where, problem, "inspect the file")
     moments = []
     for parts in blocks:
         counts, sums, squares = (np.array(column) for column in zip(*parts, strict=True))

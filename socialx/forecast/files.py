@@ -185,12 +185,8 @@ def _from_table(path: Path, about: Scored) -> Entries:
     ahead = "lead_minutes" if "lead_minutes" in table else "time"
     if lacking := [name for name in ("origin", "sensor", "forecast", ahead) if name not in table]:
         names = "lead_minutes or time" if lacking[0] == "time" else lacking[0]
-        raise SocialxError(
-            "given.lacks-column",
-            path,
-            f"the column {names} is missing among {sample(list(map(str, table)))}",
-            AS_WRITTEN,
-        )
+        problem = f"the column {names} is missing among {sample(list(map(str, table)))}"
+        raise SocialxError("given.lacks-column", path, problem, AS_WRITTEN)
     if several and "target" not in table:
         raise SocialxError(
             "given.no-target", path, f"the column target is missing for {', '.join(about.targets)}", AS_WRITTEN
@@ -216,13 +212,8 @@ def _from_table(path: Path, about: Scored) -> Entries:
         truths = table[name].map(lambda cell: isinstance(cell, bool)) if texts else False
         wrong = (parsed.isna() & table[name].notna()) | truths | (name == "lead_minutes") & ~np.isfinite(parsed)
         if lost := [str(cell) for cell in table[name][wrong]]:
-            raise SocialxError(
-                "given.no-numbers",
-                path,
-                f"{len(lost)} cells in the column {name} are not numbers",
-                AS_WRITTEN,
-                sample=lost,
-            )
+            problem = f"{len(lost)} cells in the column {name} are not numbers"
+            raise SocialxError("given.no-numbers", path, problem, AS_WRITTEN, sample=lost)
         return parsed.to_numpy(np.float64, na_value=np.nan)
 
     def places(name: str, names: tuple[str, ...]) -> np.ndarray:
@@ -236,12 +227,8 @@ def _from_table(path: Path, about: Scored) -> Entries:
     if ahead == "lead_minutes" and "time" in table and other.any():
         row = table[other].iloc[0]
         one = f"{row['time']} is not {row['lead_minutes']} min after {row['origin']}"
-        raise SocialxError(
-            "given.lead-differs",
-            path,
-            f"time and lead_minutes differ in {counted(int(other.sum()), 'row')} ({one})",
-            AS_WRITTEN,
-        )
+        problem = f"time and lead_minutes differ in {counted(int(other.sum()), 'row')} ({one})"
+        raise SocialxError("given.lead-differs", path, problem, AS_WRITTEN)
     targets = places("target", about.targets) if "target" in table else np.zeros(len(table), np.int64)
     if "unit" in table:
         _, units = categories("unit")

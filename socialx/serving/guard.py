@@ -68,12 +68,8 @@ def read_tiles(tiles: str) -> str:
     address, _, owner = tiles.strip().partition(" ")
     if not TILES.fullmatch(address) or not all(f"{{{name}}}" in address for name in "xyz"):
         example = Argument("tiles", "https://tile.openstreetmap.org/{z}/{x}/{y}.png \u00a9 OpenStreetMap contributors")
-        raise SettingsError(
-            "serve.tiles",
-            "",
-            f"{Argument('tiles', tiles)} is not an address of map tiles",
-            f"write for example {example}",
-        )
+        problem = f"{Argument('tiles', tiles)} is not an address of map tiles"
+        raise SettingsError("serve.tiles", "", problem, f"write for example {example}")
     return f"{address} {owner.strip() or f'Map tiles of {urlsplit(address).netloc}'}"
 
 

@@ -34,12 +34,8 @@ def read_tree(path: Path, content: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise SettingsError("settings.no-text", path, "the file is not text", advice) from None
     except (OSError, ValueError) as error:
-        raise SettingsError(
-            "settings.unreadable",
-            path,
-            f"the file cannot be read ({getattr(error, 'strerror', None) or error})",
-            advice,
-        ) from None
+        problem = f"the file cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise SettingsError("settings.unreadable", path, problem, advice) from None
     try:
         return tomllib.loads(text) if path.suffix == ".toml" else _yaml(path, text)
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
@@ -60,12 +56,8 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             if self.check_event(yaml.AliasEvent):
                 line = self.peek_event().start_mark.line + 1
-                raise SettingsError(
-                    "settings.alias",
-                    path,
-                    f"line {line} repeats another part by an alias (*)",
-                    "write the values there",
-                )
+                problem = f"line {line} repeats another part by an alias (*)"
+                raise SettingsError("settings.alias", path, problem, "write the values there")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -61,12 +61,8 @@ def open_array(path: Path) -> np.ndarray:
         axes = "[rows, sensors] or [rows, sensors, channels]"
         raise SocialxError("arrays.shape", path, f"the array has shape {shape}, not {axes}, each at least 1", ALONE)
     if array[0].nbytes > ROW_BYTES:
-        raise SocialxError(
-            "arrays.long-rows",
-            path,
-            f"the array has rows of {array[0].nbytes:,} bytes, shape {shape}",
-            "put time first",
-        )
+        problem = f"the array has rows of {array[0].nbytes:,} bytes, shape {shape}"
+        raise SocialxError("arrays.long-rows", path, problem, "put time first")
     if shape[0] == shape[1] > 1 and len(shape) == 2 and np.isin(array, (0, 1)).all() and (array == array.T).all():
         graph = "a square symmetric matrix of 0 and 1, a graph of sensors and no readings"
         raise SocialxError("arrays.graph", path, f"the array is {graph}", "name the file of the readings")

@@ -65,12 +65,8 @@ def fetch(
                 with temporary.open("rb") as file:
                     head = file.read(256).lstrip().lower()
                 impostors = (kind for start, kind in IMPOSTORS.items() if head.startswith(start))
-                raise SocialxError(
-                    "fetch.other-content",
-                    url,
-                    f"the server sends {next(impostors, 'another file')} ({fault})",
-                    f"try another server with {MIRROR}",
-                )
+                problem = f"the server sends {next(impostors, 'another file')} ({fault})"
+                raise SocialxError("fetch.other-content", url, problem, f"try another server with {MIRROR}")
     except OSError as error:  # the network's own errors never come this far
         raise SocialxError(
             "fetch.unwritable", target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
@@ -135,12 +131,8 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
                     file.write(block)
                     bar.advance(len(block))
                     if file.tell() > MOST_BYTES:
-                        raise SocialxError(
-                            "fetch.too-large",
-                            url,
-                            f"the server sends more than {MOST_BYTES:,} bytes",
-                            f"try another server with {MIRROR}",
-                        )
+                        problem = f"the server sends more than {MOST_BYTES:,} bytes"
+                        raise SocialxError("fetch.too-large", url, problem, f"try another server with {MIRROR}")
             except requests.RequestException as error:
                 raise ConnectionError(f"the connection was lost ({str(_cause(error))[:160]!a})") from None
 

@@ -103,9 +103,5 @@ def refuse(head: FileHead, names: list[str]) -> NoReturn:
     check_text(path, head.first)
     text = head.first[:40].decode("utf-8-sig", "replace")
     begin = f"begins {text!a}" if text.isprintable() else "holds no text"
-    raise SocialxError(
-        "foreign.unknown",
-        path,
-        f"the file has no known format, and {begin}",
-        f"choose from the formats {', '.join(names)}",
-    )
+    problem = f"the file has no known format, and {begin}"
+    raise SocialxError("foreign.unknown", path, problem, f"choose from the formats {', '.join(names)}")

@@ -115,12 +115,8 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         times = times.tz_convert(timezone).tz_localize(None)
     elif local_zone is not None:
         remedy = f"say which: frame.tz_localize({local_zone!r}), or frame.tz_localize('UTC')"
-        raise SocialxError(
-            "frame.zone-missing",
-            WHERE,
-            f"the times have no zone, and {like.path} is in UTC, with days of {local_zone}",
-            remedy,
-        )
+        problem = f"the times have no zone, and {like.path} is in UTC, with days of {local_zone}"
+        raise SocialxError("frame.zone-missing", WHERE, problem, remedy)
     repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
         raise SocialxError(

@@ -56,12 +56,8 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
     try:
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows
-        raise SettingsError(
-            "holidays.country",
-            "",
-            f"{argument}: {shortened(str(error), 300)}",
-            "name another one, or a CSV file of dates",
-        ) from None
+        problem = f"{argument}: {shortened(str(error), 300)}"
+        raise SettingsError("holidays.country", "", problem, "name another one, or a CSV file of dates") from None
 
 
 def _read_holidays(path: Path) -> dict[int, int]:
@@ -77,12 +73,8 @@ def _read_holidays(path: Path) -> dict[int, int]:
             raise SocialxError("holidays.date", where, f"{shortened(cells[0], 40)!r} is no date", ADVICE) from None
         like = (cells[1] if len(cells) > 1 else "") or WEEKDAYS[SUNDAY]
         if like.title() not in WEEKDAYS:
-            raise SocialxError(
-                "holidays.weekday",
-                where,
-                f"{shortened(like, 40)!r} is no weekday",
-                f"name one of {', '.join(WEEKDAYS)}",
-            )
+            problem = f"{shortened(like, 40)!r} is no weekday"
+            raise SocialxError("holidays.weekday", where, problem, f"name one of {', '.join(WEEKDAYS)}")
         if day in weekdays:
             raise SocialxError("holidays.twice", where, f"{cells[0]} appears twice", "leave one of the two lines out")
         weekdays[day] = WEEKDAYS.index(like.title())

@@ -63,12 +63,8 @@ def recognise(path: Path, file: h5py.File) -> Variant:
         check_parts(path, file)
         return VARIANTS["V0"]
     if "data/vd_ids" in file or "data/timestamps" in file:
-        raise SocialxError(
-            "older.layout",
-            path,
-            "the times and ids are in data/, a layout that only old documentation describes",
-            "convert its source",
-        )
+        problem = "the times and ids are in data/, a layout that only old documentation describes"
+        raise SocialxError("older.layout", path, problem, "convert its source")
     features, _, names, _ = read_layout(path, file)
     dataset, described = read_text(file.attrs.get("dataset_name", "")), SENSOR_INFO in file
     kilometres = read_unit(file, names[0]).replace(" ", "") in ("km/h", "kmh", "kph")

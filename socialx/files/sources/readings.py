@@ -65,12 +65,8 @@ def read(kind: str, request: ConvertOptions) -> Readings:
     if dataset is None:
         readings, lacking = fill_gaps(readings, seconds, request)
     elif request.step_s and format.has_clock and not request.round_times:
-        raise SettingsError(
-            "convert.published",
-            "",
-            f"{dataset.name} keeps the rows that it has as published",
-            f"drop {Argument('freq')}",
-        )
+        problem = f"{dataset.name} keeps the rows that it has as published"
+        raise SettingsError("convert.published", "", problem, f"drop {Argument('freq')}")
     files = () if request.frame is not None else (request.data, *request.more)
     inputs = tuple(path for path in (*files, request.meta_csv, request.ids, *contents.paths) if path)
     index_by_key = {match_key(contents.stored(vdid)): index for index, vdid in enumerate(ids)}
@@ -101,12 +97,8 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     for field, option in options().items():
         is_given = getattr(request, field) not in (None, (), False)
         if is_given and field in read_fields - format.takes - clock_fields:
-            raise SettingsError(
-                "convert.superfluous",
-                "",
-                f"{Argument(option.name)} is superfluous: {title} says that itself",
-                "drop it",
-            )
+            problem = f"{Argument(option.name)} is superfluous: {title} says that itself"
+            raise SettingsError("convert.superfluous", "", problem, "drop it")
 
 
 def _find_published(

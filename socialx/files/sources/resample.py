@@ -98,12 +98,8 @@ def average_blocks(
         if not steps.ready:
             steps.look(seconds, values)
         if not steps.ready:
-            raise SettingsError(
-                "resample.few-readings",
-                where,
-                "each sensor has fewer than two readings",
-                f"drop {Argument('resample')}",
-            )
+            problem = "each sensor has fewer than two readings"
+            raise SettingsError("resample.few-readings", where, problem, f"drop {Argument('resample')}")
         yield from steps.average(seconds, values, group)
     if odd:
         note(

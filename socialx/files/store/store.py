@@ -241,12 +241,8 @@ def open_store(
         _, ids, names, timestamps = layout.read_layout(path, file)
         rules = file["metadata"].attrs
         if layout.MISSING_ATTR not in rules:
-            raise SocialxError(
-                "store.missing-unsaid",
-                path,
-                "this is an older file, which does not say what a missing reading is",
-                Command("backfill", path),
-            )
+            problem = "this is an older file, which does not say what a missing reading is"
+            raise SocialxError("store.missing-unsaid", path, problem, Command("backfill", path))
         feature = names[0] if feature is None else feature
         if feature not in names:
             near = difflib.get_close_matches(feature, names, 1, 0.4)

@@ -30,12 +30,8 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
                 raise ValueError
             seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
         except ValueError:
-            raise SocialxError(
-                "time.row",
-                where,
-                f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS",
-                "correct it and convert again",
-            ) from None
+            problem = f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
+            raise SocialxError("time.row", where, problem, "correct it and convert again") from None
     return seconds
 
 
@@ -239,12 +235,8 @@ class Clock:
             clock = Clock("UTC", self.name)
             answers = [Argument(argument, clock.text(second)) for second in sorted({first, max(first, last)})]
             which = "comes twice on" if first < last else "is skipped by"
-            raise SettingsError(
-                "time.clock-change",
-                "",
-                f"{said} {which} the clock of {self.name}",
-                f"write {' or '.join(map(str, answers))}",
-            )
+            problem = f"{said} {which} the clock of {self.name}"
+            raise SettingsError("time.clock-change", "", problem, f"write {' or '.join(map(str, answers))}")
         return second if self.local_zone is None else first
 
 

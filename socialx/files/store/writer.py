@@ -87,12 +87,8 @@ def _columns(readings: layout.Readings) -> dict[str, np.ndarray]:
     sensors = readings.sensors
     bad = [ascii(text[:40]) for text in sensors.ids if not (ID.fullmatch(text) and text.isprintable())]
     if bad:  # an id becomes fixed-width text and the name of an HDF5 group
-        raise SocialxError(
-            "file.ids",
-            readings.source_data,
-            f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})",
-            "rename them",
-        )
+        problem = f"{len(bad)} sensor ids are not 1 to 64 printable characters without spaces and '/' ({sample(bad)})"
+        raise SocialxError("file.ids", readings.source_data, problem, "rename them")
     measured: dict[str, np.ndarray | None] = dict.fromkeys(readings.units, np.zeros(len(sensors.ids)))
     return {name: column for name, column in (measured | static_columns(sensors)).items() if column is not None}
 

@@ -98,12 +98,8 @@ def read_distances(path: Path, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarr
 def _km(path: Path, subject: str, metres: np.ndarray) -> np.ndarray:
     """Convert metres float64 [pairs] to km; raise, about ``subject``, for a median below 20 m, as in other units."""
     if np.median(metres) < SMALLEST_MEDIAN_METRES:
-        raise SocialxError(
-            "roads.no-metres",
-            path,
-            f"half of the {subject} are no more than {np.median(metres):.3g}, which are no metres",
-            "multiply kilometres by 1000",
-        )
+        problem = f"half of the {subject} are no more than {np.median(metres):.3g}, which are no metres"
+        raise SocialxError("roads.no-metres", path, problem, "multiply kilometres by 1000")
     return metres / 1000
 
 

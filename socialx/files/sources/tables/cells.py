@@ -568,12 +568,8 @@ def _loads(path: Path, called: str, text: str) -> Any:
 def _flat(row: Any, path: Path, called: str, above: str = "") -> dict[str, str]:
     """Return an object's cells as texts, with the cells in inner objects; a list is no number."""
     if not isinstance(row, dict):
-        raise SocialxError(
-            "table.json-no-object",
-            path,
-            f"{called} is no object",
-            "write an object with a time, a sensor and a reading",
-        )
+        problem = f"{called} is no object"
+        raise SocialxError("table.json-no-object", path, problem, "write an object with a time, a sensor and a reading")
     cells = dict[str, str]()
     for name, value in row.items():
         if isinstance(value, dict) and above.count(".") < 8:

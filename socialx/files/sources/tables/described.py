@@ -58,12 +58,8 @@ def _unit(table: SampledTable, feature: str, names: Sequence[str]) -> str:
         raise SettingsError("table.several-units", request.where, problem, "convert the columns of each apart")
     if units and said and said not in units and "," not in (request.channel or ""):
         first = next(iter(units))
-        raise SettingsError(
-            "table.other-unit",
-            request.where,
-            f"{units[first]} is in {first}",
-            f"drop {Argument('units', request.units)}",
-        )
+        problem = f"{units[first]} is in {first}"
+        raise SettingsError("table.other-unit", request.where, problem, f"drop {Argument('units', request.units)}")
     return next(iter(units), "")
 
 

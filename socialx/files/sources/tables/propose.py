@@ -457,12 +457,8 @@ def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns)
             if not by_file and not (plain and sure):
                 table.opens.append(_what_is(table, f"column {template!r}" if template in names else "the table", names))
         if feature in features:
-            raise SettingsError(
-                "table.second-column",
-                request.where,
-                f"{template} is a second column of {feature}",
-                "choose one of them",
-            )
+            problem = f"{template} is a second column of {feature}"
+            raise SettingsError("table.second-column", request.where, problem, "choose one of them")
         features[feature] = template
     return features
 
