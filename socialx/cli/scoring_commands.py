@@ -172,8 +172,8 @@ def predict(
     """Forecast the next horizon of every sensor.
 
     Forecasts start from the last row of a file or from earlier rows.  Without --output the sensors that change most are
-    printed.  Times are local; CET or +01:00 may follow.  --data may be a table that convert reads; a note says how to
-    keep the converted file.
+    printed.  Times are local; CET or +01:00 may follow.  --data may be a table that convert reads; -v says how to keep
+    the converted file.
 
     Examples:
       socialx predict runs/demo

@@ -64,7 +64,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Note:
-    """A lasting message for the user; detail: one that few need, such as what was read from where."""
+    """A lasting message for the user; detail: shown on request, by the rule of ``note``."""
 
     message: Message
     detail: bool = False
@@ -113,9 +113,24 @@ def emit(event: Event) -> None:
 def note(message: Message | str, detail: bool = False) -> None:
     """Send a lasting message to the listener.
 
-    detail: the message only reports what was read from where, and is shown on request; a text (str) is always a detail.
+    The rule: a message that changes what the reader does next with the result is shown, such as old data, doubtful
+    values, too few days and the error of the last days.  How a file was read and how a model works is a detail,
+    shown on request, unless the file is the result.  A text (str) is always a detail.
     """
     emit(Note(message, detail) if isinstance(message, Message) else Note(Message("progress.note", "", message), True))
+
+
+@contextmanager
+def as_details(only: bool = True) -> Iterator[None]:
+    """Send the notes of the block as details, if ``only``: for a step towards another result."""
+    listener = _LISTENER.get()
+
+    def lower(event: Event) -> None:
+        if listener is not None:
+            listener(replace(event, detail=True) if isinstance(event, Note) else event)
+
+    with subscribe(lower if only else None):
+        yield
 
 
 class Bar:

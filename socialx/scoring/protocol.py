@@ -385,10 +385,11 @@ def _clock(case: OtherData) -> Iterator[Row]:
                     remedy,
                 ),
             )
-        yield (
-            False,
-            Message("fit.zone-unknown", case.path, f"{clocks}: the forecasts are right if both are local times"),
-        )
+        if same is None or is_utc(data.clock.name) or is_utc(case.training.clock.name):  # else both are local times
+            yield (
+                False,
+                Message("fit.zone-unknown", case.path, f"{clocks}: the forecasts are right if both are local times"),
+            )
 
 
 def _holidays(case: OtherData) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from socialx.core.errors import Argument, Command, Message, SettingsError, Socia
 from socialx.core.help import OVERWRITE, FailIf, Help, InputFormat, Output, Sensors, Times, with_help
 from socialx.core.notebook import ResultRepr, files_in, is_frame
 from socialx.core.outputs import MAP, PICTURE, check_outputs
-from socialx.core.progress import Callback, note, subscribe, work
+from socialx.core.progress import Callback, as_details, note, subscribe, work
 from socialx.drawing.map import point_features, sensor_places, write_features
 from socialx.files.sources import append as appending
 from socialx.files.sources import backfill as older
@@ -188,17 +188,21 @@ def _convert(
 
 
 def write_file(
-    kind: str, request: ConvertOptions, target: Path, overwrite: bool = False
+    kind: str, request: ConvertOptions, target: Path, overwrite: bool = False, details: bool = False
 ) -> tuple[Readings, writer.Summary, list[Message]]:
-    """Write the file of a request, and return observations, summary and notes on assumptions."""
-    if find(kind) is None:
-        recognised = recognise_kind(request)
-        note(f"{request.where}: {recognised.why} ({recognised.name})")
-    readings = read(kind, request)
-    notes = [text if isinstance(text, Message) else Message("convert.note", "", text) for text in readings.notes]
-    for text in readings.notes:
-        note(text)
-    summary = writer.create(target, readings, overwrite=overwrite)
+    """Write the file of a request, and return observations, summary and notes on assumptions.
+
+    details: how the file was read is a detail, as the file is not the result of the task.
+    """
+    with as_details(details):
+        if find(kind) is None:
+            recognised = recognise_kind(request)
+            note(f"{request.where}: {recognised.why} ({recognised.name})")
+        readings = read(kind, request)
+        notes = [text if isinstance(text, Message) else Message("convert.note", "", text) for text in readings.notes]
+        for text in readings.notes:
+            note(text)
+        summary = writer.create(target, readings, overwrite=overwrite)
     if summary.zeros and request.missing and readings.feature == SPEED and readings.missing != 0:
         codes = ",".join(f"{code:g}" for code in (readings.missing, 0) if code is not None)
         remedy = f"add {Argument('missing', codes)} if zeros stand for missing values"

@@ -86,7 +86,7 @@ class Opened:
                 flows = f"{pace.network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
                 problem = f"{name} in free flow is {flows}, here and in the training"
                 rescaled = f"so {counted(changed, 'sensor is', 'sensors are')} rescaled"
-                note(Message("run.other-speeds", self.experiment.data.store.path, f"{problem}, {rescaled}"))
+                note(Message("run.other-speeds", self.experiment.data.store.path, f"{problem}, {rescaled}"), True)
 
     def intervals(self, issued: int) -> tuple[Intervals, str]:
         """Return the prediction intervals for the file, and words for intervals from elsewhere.

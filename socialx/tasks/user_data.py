@@ -139,7 +139,7 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
         return part
 
     with _naming(file, f"the temporary file of {shown} in {file.parent.parent}", kept, partial(retell, names=others)):
-        write_file("auto", as_request("convert", table, given), file)
+        write_file("auto", as_request("convert", table, given), file, details=True)
     note(
         Message("predict.copied", "", f"{shown} was converted to a temporary file for this forecast", with_options({})),
         True,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.commands import EXCERPT, LOCATIONS, socialx
@@ -42,3 +43,31 @@ def test_details_and_errors(tmp_path: Path) -> None:
     refusal = socialx("inspect", tmp_path / "none.h5", "-q", details=False)
     assert refusal.stderr.startswith("error: ")
     assert refusal.exit_code == 1
+
+
+@pytest.fixture
+def streets(tmp_path: Path) -> list[str | Path]:
+    """The options for a first forecast of a table of another zone, another pace, and with rows that are absent."""
+    table = pd.read_csv(EXCERPT, index_col=0)
+    (table.drop(table.index[300:303]) * 0.8).to_csv(tmp_path / "streets.csv")
+    said = ("--units", "mph", "--timezone", "Europe/Copenhagen")
+    return ["predict", "zero-shot", "--data", tmp_path / "streets.csv", "--meta-csv", LOCATIONS, *said]
+
+
+def shown(path: list[str | Path], *flags: str) -> tuple[str, ...]:
+    """The codes of the notes that a command prints."""
+    result = socialx(*path, *flags, details=False)
+    assert result.exit_code == 0, result.output
+    return result.codes
+
+
+def test_a_first_forecast_shows_what_changes_its_use(streets: list[str | Path]) -> None:
+    assert shown(streets) == ("predict.old", "predict.lately")
+    how = {"rows.gaps-filled", "convert.code-missing", "run.other-speeds", "predict.copied"}
+    assert how <= set(shown(streets, "-v"))
+
+
+def test_doubts_are_shown(streets: list[str | Path]) -> None:
+    table = pd.read_csv(path := streets[3], index_col=0)
+    table.iloc[-900:].to_csv(path)
+    assert {"predict.days", "inspect.zeros"} <= set(shown(streets, "--missing", "-1"))
