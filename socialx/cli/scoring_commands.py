@@ -158,7 +158,7 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", rich_help_panel="Output", metavar="FILE", help="write it as .csv, .parquet or .h5"
+            "--output", "-o", rich_help_panel="Output", metavar="FILE", help="write it as .csv, .xlsx, .parquet or .h5"
         ),
     ] = None,
     plot: Annotated[

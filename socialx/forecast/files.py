@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ CHUNK_WINDOWS = 16  # of scored forecasts, in one chunk of HDF5
 class ForecastKind(OutputKind):
     """An output with forecasts in a table or in HDF5, which has a column or data set of this name."""
 
+    def check_name(self, path: Path) -> None:
+        """Raise SettingsError for another suffix, and SocialxError for a workbook without openpyxl."""
+        super().check_name(path)
+        if path.suffix.lower() == ".xlsx" and find_spec("openpyxl") is None:
+            raise SocialxError("forecast.excel", path, "openpyxl is not installed", "pip install 'socialx[excel]'")
+
     def recognises(self, path: Path) -> bool:
         """Return whether an existing file has forecasts, whatever its suffix."""
         with path.open("rb") as file:
@@ -47,13 +54,20 @@ class ForecastKind(OutputKind):
             import pyarrow.parquet as pq
 
             return "forecast" in pq.read_schema(path).names
+        if head.startswith(b"PK"):
+            import pandas as pd
+
+            try:
+                return "forecast" in pd.read_excel(path, nrows=0, engine="openpyxl")
+            except Exception:  # noqa: BLE001  of openpyxl, which has many kinds
+                return False
         if head.startswith(b"\x89HDF"):
             with open_hdf5(path, AS_WRITTEN) as stored:
                 return "forecast" in stored
         return b"forecast" in re.split(rb"[,\r\n]", head)
 
 
-FORECAST = ForecastKind("a forecast", (".csv", ".parquet", ".h5"), ANY, asks=True)
+FORECAST = ForecastKind("a forecast", (".csv", ".xlsx", ".parquet", ".h5"), ANY, asks=True)
 SCORED = ForecastKind("a file of scored forecasts", SCORED_SUFFIXES, ANY, asks=True)
 
 

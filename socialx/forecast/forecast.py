@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from socialx.core.disk import as_cell, atomic_write
-from socialx.core.errors import Argument, SettingsError
+from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
 from socialx.files.store.time_axis import Clock
 from socialx.forecast.files import FORECAST, write_forecast
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COMPLETE, PARTIAL, MISSING, NEVER = "complete", "partial", "missing", "never"
+SHEET_ROWS = (1 << 20) - 1  # below the header
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,21 +232,48 @@ class Forecast(ResultRepr):
         return {"forecast": self.values, **ends}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the forecast as .csv, .parquet or .h5 by the suffix, atomically; overwrite: replace a forecast."""
+        """Write a forecast as .csv, .xlsx, .parquet or .h5 by the suffix, atomically; overwrite: replace a forecast."""
         path = Path(path)
         FORECAST.check_name(path)
-        {".csv": self.to_csv, ".parquet": self.to_parquet, ".h5": self.to_hdf5}[path.suffix.lower()](path, overwrite)
+        writers = {".csv": self.to_csv, ".xlsx": self.to_excel, ".parquet": self.to_parquet, ".h5": self.to_hdf5}
+        writers[path.suffix.lower()](path, overwrite)
 
     def to_csv(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as CSV, atomically, with four decimals; overwrite: replace a forecast."""
         FORECAST.check_older(Path(path), overwrite)
-        frame = self.to_frame()
-        texts = [name for name in ("sensor", "target", "unit") if name in frame]
+        frame = self._cells()
         with atomic_write(Path(path)) as temporary:
-            frame[texts] = frame[texts].map(as_cell)
             for name in ("origin", "time"):
                 frame[name] = frame[name].map({moment: str(moment) for moment in frame[name].unique()})
             frame.to_csv(temporary, index=False, float_format="%.4f")
+
+    def to_excel(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the rows of ``to_csv`` as a sheet, atomically: wall times, and their zone in the column ``zone``.
+
+        overwrite: replace a forecast.  Raises SocialxError without openpyxl, and above 1,048,575 rows.
+        """
+        path = Path(path)
+        FORECAST.check_name(path)
+        FORECAST.check_older(path, overwrite)
+        if (rows := self.values.size) > SHEET_ROWS:
+            problem = f"a sheet holds {SHEET_ROWS:,} rows, and the forecast has {rows:,}"
+            raise SocialxError("forecast.sheet", path, problem, "write a .csv, or forecast fewer sensors")
+        frame = self._cells()
+        for name in ("origin", "time"):
+            frame[name] = frame[name].dt.tz_localize(None)
+        if self.clock.name:
+            frame.insert(list(frame).index("time") + 1, "zone", self.clock.name)
+        numbers = list(self.numbers())
+        frame[numbers] = frame[numbers].astype(float).round(4)
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            frame.to_excel(file, sheet_name="forecast", index=False, engine="openpyxl", freeze_panes=(1, 0))
+
+    def _cells(self) -> pd.DataFrame:
+        """Return ``to_frame`` for a spreadsheet, which computes no text as a formula."""
+        frame = self.to_frame()
+        texts = [name for name in ("sensor", "target", "unit") if name in frame]
+        frame[texts] = frame[texts].map(as_cell)
+        return frame
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> None:
         """Write ``to_frame`` as Parquet, atomically; overwrite: replace a forecast."""

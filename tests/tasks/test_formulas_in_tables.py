@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from openpyxl import load_workbook
 
 import socialx as api
 from socialx.core.disk import as_cell
@@ -24,6 +25,10 @@ def test_tables_hold_no_formula(run: Path, data: Path, tmp_path: Path) -> None:
     forecast.to_csv(tmp_path / "forecast.csv")
     with (tmp_path / "forecast.csv").open(newline="") as file:
         assert {row["sensor"] for row in csv.DictReader(file)} == {f"'{name}" for name in FORMULAS}
+    forecast.to_excel(tmp_path / "forecast.xlsx")
+    cells = [cell for row in load_workbook(tmp_path / "forecast.xlsx").active.iter_rows(min_row=2) for cell in row]
+    assert {cell.value for cell in cells if cell.column == 2} == {f"'{name}" for name in FORMULAS}
+    assert all(cell.data_type != "f" for cell in cells)
     assert list(forecast.to_frame()["sensor"].unique()) == FORMULAS
     scores = api.evaluate(run, by=["sensor"])
     renamed = {name: {by: [replace(row, key=FORMULAS[0]) for row in rows] for by, rows in tables.items()}

@@ -146,7 +146,7 @@ def test_a_teacher_is_no_folder_to_train_in(there: dict[str, Path]) -> None:
         socialx.train(there["data"], settings=settings, trainer=trainer, run_dir=there["run"], overwrite=True)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".h5"])
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".parquet", ".h5"])
 def test_a_forecast_replaces_an_older_one_and_no_other(suffix: str, there: dict[str, Path], tmp_path: Path) -> None:
     forecast, path = socialx.predict(there["run"], there["data"]), tmp_path / f"a{suffix}"
     for overwrite in (False, True):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ import socialx as api
 from socialx.core.errors import Message, SettingsError
 from socialx.core.progress import Note, Work
 from socialx.files.store.store import Store
+from socialx.forecast import forecast
 from socialx.forecast.forecast import Forecast
 from socialx.forecast.picture import _draw_observed
 from socialx.settings.layers import ConfigLayers
@@ -267,6 +269,11 @@ def test_every_output_holds_the_same_numbers(run: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(read["forecast"], frame["forecast"], atol=5e-5)
     pd.testing.assert_series_equal(read["time"], frame["time"], check_dtype=False, check_freq=False)
     assert read["sensor"].tolist() == frame["sensor"].tolist()
+    found.write(tmp_path / "f.xlsx")
+    sheet = pd.read_excel(tmp_path / "f.xlsx", dtype={"sensor": str})
+    assert set(sheet.pop("zone")) == {"America/Los_Angeles"}
+    read["origin"], read["time"] = (read[name].dt.tz_localize(None) for name in ("origin", "time"))
+    pd.testing.assert_frame_equal(sheet, read, check_dtype=False)
     found.write(tmp_path / "f.h5")
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["forecast"][:], found.values)
@@ -282,7 +289,7 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     there.write_text("origin,forecast\n")
     for arguments, status, code, says in (
         (["--output", there], 1, "output.exists", " --overwrite "),
-        (["--output", tmp_path / "f.xlsx"], 2, "output.suffix", " .csv, .parquet or .h5"),
+        (["--output", tmp_path / "f.xls"], 2, "output.suffix", " .csv, .xlsx, .parquet or .h5"),
         (["--plot", tmp_path / "f.jpg"], 2, "output.suffix", "'.jpg'"),
         (["--output", tmp_path], 1, "output.folder", str(tmp_path)),
     ):
@@ -291,6 +298,26 @@ def test_an_output_is_checked_before_any_work(run: Path, tmp_path: Path) -> None
     assert (there.read_text(), [path.name for path in tmp_path.iterdir()]) == ("origin,forecast\n", ["there.csv"])
     works("predict", run, "--output", there, "--overwrite")
     assert there.read_text().startswith("origin,sensor,time,lead_minutes,forecast,unit,input_status\n")
+
+
+def test_a_workbook_needs_openpyxl_and_room(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "SHEET_ROWS", 47)
+    with refuses("forecast.sheet"):  # 4 sensors, 12 steps
+        api.predict(run).write(tmp_path / "f.xlsx")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    error = refused("predict", run, "-o", tmp_path / "f.xlsx")
+    assert (error.code, "pip install 'socialx[excel]'" in error) == ("forecast.excel", True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_times_of_a_workbook_are_local(run: Path, tmp_path: Path) -> None:
+    found = replace(api.predict(run), timezone="UTC", local_zone="Europe/Copenhagen")
+    found.write(tmp_path / "f.xlsx")
+    sheet = pd.read_excel(tmp_path / "f.xlsx")
+    assert set(sheet["zone"]) == {"Europe/Copenhagen"}
+    assert set(sheet["origin"]) == {pd.Timestamp(LAST) + pd.Timedelta(hours=2)}
+    replace(found, timezone=None, local_zone=None).write(tmp_path / "none.xlsx")
+    assert "zone" not in pd.read_excel(tmp_path / "none.xlsx")
 
 
 def test_the_command_prints_the_sensors_that_change_most(run: Path) -> None:
