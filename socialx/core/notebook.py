@@ -26,7 +26,10 @@ INSTEAD = {
     "Evaluation": {"to_frame": "to_pandas df", "[RUN].overall().mae": "mae"},
     "ModelScores": {f"overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
     "Forecast": {"to_frame": "to_pandas df", "values": "data numpy", "socialx.evaluate(RUN)": "mae rmse metrics"},
-    "Store": {"socialx.open_dataset(FILE)": "windows adjacency", "values": "data numpy", "sensors.ids": "ids columns"},
+    "Store": {
+        "socialx.open_dataset(FILE)": "windows adjacency",
+        **{"values.shape": "shape", "values": "data numpy", "sensors.ids": "ids columns"},
+    },
     "RunReport": {"socialx.report(RUN, output='FILE.html')": "to_html write save html"},
 }
 
@@ -39,7 +42,7 @@ def near_name(name: str, names: Mapping[str, str], words: Mapping[str, str]) -> 
 
 def unknown_name(problem: str, name: str, offered: Iterable[str], owner: str = "") -> str:
     """Return the text of an AttributeError or KeyError with the offered names, or the near one; owner: the class."""
-    names = {each: each for each in offered if not each.startswith("_")}
+    names = {offer: offer for offer in offered if not offer.startswith("_")}
     words: dict[str, str] = {}
     for instead, others in reversed(INSTEAD.get(owner, {}).items()):
         if re.split(r"\W", instead)[0] in ("", "socialx", *names):

@@ -1,5 +1,7 @@
 """A notebook: models that it defines, windows for a training loop of its own, and scores of the forecasts."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from pathlib import Path
