@@ -44,11 +44,10 @@ STYLE: dict[str, Any] = {
 
 
 def check_picture(path: Path) -> str:
-    """Return the suffix of a picture.  Raises SettingsError for another one, SocialxError for a file that must stay."""
+    """Return the suffix of a picture.  Raises SettingsError for another one."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise SettingsError("picture.suffix", path, f"a picture cannot end in {suffix!r}", "name it .png, .svg or .pdf")
-    PICTURE.check_older(path)
     return suffix
 
 
@@ -64,9 +63,8 @@ def picture(path: str | Path | None, size: tuple[float, float] = SIZE) -> Iterat
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError as error:
-        raise SocialxError(
-            "picture.package", path or "", f"drawing needs the package {error.name}", "pip install matplotlib"
-        ) from None
+        problem = f"drawing needs the package {error.name}"
+        raise SocialxError("picture.package", path or "", problem, "pip install matplotlib") from None
 
     def drawn(kind: str = ".png") -> bytes:
         file = io.BytesIO()
@@ -85,6 +83,8 @@ def picture(path: str | Path | None, size: tuple[float, float] = SIZE) -> Iterat
 
 def plot_lines(path: str | Path | None, heading: tuple[str, str], lines: Mapping[str, Any], **axes: Any) -> Figure:
     """Draw lines by name, each with places and values, into a picture, if a path is given, and return the figure."""
+    if path is not None:
+        PICTURE.check_older(Path(path))
     with picture(path, (7.5, 5.0)) as figure:
         headline(figure, *heading)
         shown = figure.subplots()

@@ -14,6 +14,7 @@ import numpy as np
 from socialx.core.disk import as_cell, atomic_write
 from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
+from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
 from socialx.forecast.files import FORECAST, write_forecast
 
@@ -297,4 +298,6 @@ class Forecast(ResultRepr):
         """
         from socialx.forecast.picture import MOST, plot_forecast
 
+        if path is not None:
+            PICTURE.check_older(Path(path))
         return plot_forecast(self, sensors or self.largest_changes(MOST), path)

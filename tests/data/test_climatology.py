@@ -1,5 +1,7 @@
 """The climatology against its definition, and that nothing of the day of issue or later enters it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
