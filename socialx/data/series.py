@@ -301,13 +301,13 @@ class ContextReader:
         times = np.append(seconds, next_times(int(seconds[-1]), self.step_minutes, self.layout.horizon))
         return series.with_climatology(self.rolling.lookup(times, times - 60 * self.step_minutes * self.layout.horizon))
 
-    def excerpt(self, issued: np.ndarray, before: int) -> tuple[np.ndarray, np.ndarray]:
+    def excerpt(self, issued: np.ndarray, before: int, ahead: int) -> tuple[np.ndarray, np.ndarray]:
         """Return times int64 [R] and target values float32 [R,N,G], NaN where missing, around origins ``issued``.
 
-        The excerpt begins ``before`` steps up to the first origin and ends with the last horizon, as charts show.
+        The excerpt begins ``before`` steps up to the first origin and ends ``ahead`` steps after the last, for charts.
         """
         step_s = 60 * self.step_minutes
-        first, last = int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + self.layout.horizon * step_s
+        first, last = int(issued[0]) - (before - 1) * step_s, int(issued[-1]) + ahead * step_s
         times = np.arange(first, last + 1, step_s)
         rows = self.rows_at(times)
         values, valid = self.read(rows)

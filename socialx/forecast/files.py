@@ -55,12 +55,10 @@ class ForecastKind(OutputKind):
 
             return "forecast" in pq.read_schema(path).names
         if head.startswith(b"PK"):
-            import pandas as pd
+            from socialx.files.sources.tables.cells import open_workbook
 
-            try:
-                return "forecast" in pd.read_excel(path, nrows=0, engine="openpyxl")
-            except Exception:  # noqa: BLE001  of openpyxl, which has many kinds
-                return False
+            with open_workbook(path) as book:
+                return "forecast" in next(book.worksheets[0].iter_rows(values_only=True), ())
         if head.startswith(b"\x89HDF"):
             with open_hdf5(path, AS_WRITTEN) as stored:
                 return "forecast" in stored

@@ -175,6 +175,11 @@ class PastForecasts(NamedTuple):
     truth: Tensor
     valid: Tensor
 
+    def anchored(self, anchor: Anchor, step_minutes: int) -> tuple[Tensor, Tensor]:
+        """Return the forecast that fades into the anchor, and the anchor, [B,P,N,G]."""
+        usual = anchor.add_level(self.usual[:, anchor.index])
+        return fade(self.forecast, usual, step_minutes), usual
+
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
@@ -198,8 +203,8 @@ class Anchor:
         return cls(index, LEVEL_SHARE * joined[index].nanmedian(0).values.nan_to_num(0.0))
 
     def add_level(self, usual: Tensor) -> Tensor:
-        """Return the anchor [B,P,N,G]: the level on the climatology or the historical median in usual [B,2,P,N,G]."""
-        return usual[:, self.index] + self.level.to(usual.device)
+        """Return the anchor [B,P,N,G] from the one of the two with its index."""
+        return usual + self.level.to(usual.device)
 
 
 class Leaning(NamedTuple):
@@ -233,8 +238,7 @@ class LastDays:
         """Sum the errors by day; None without observations."""
         tables = []
         for past in days:
-            valid, usual = past.valid & past.last.isfinite()[:, None], anchor.add_level(past.usual)
-            forecast = fade(past.forecast, usual, step_minutes)
+            valid, (forecast, usual) = past.valid & past.last.isfinite()[:, None], past.anchored(anchor, step_minutes)
             errors = [(lean(forecast, past.last, usual, *mix) - past.truth).abs() for mix in MIXES]
             moved = valid & (errors[NAIVE] > MOVED * past.last.abs()[:, None])
             parts = torch.stack([*(part.where(valid, 0.0) for part in errors), valid, moved])
@@ -359,7 +363,7 @@ class Past:
                 reach = f"{self.data.horizon * step_minutes}min"
                 needs = f"a forecast beyond {reach} needs a day of readings before its own day"
                 raise SocialxError("adapt.no-day", self.data.store.path, needs, f"use {Argument('horizon', reach)}")
-            usual, leaning = anchor.add_level(self._usual(basis, part)), self.leaning(basis)
+            usual, leaning = anchor.add_level(self._usual(anchor.index, basis, part)), self.leaning(basis)
             forecast = fade(forecast, usual, step_minutes)
             return forecast if leaning is None else leaning.apply(forecast, part.last_observed, usual)
 
@@ -376,19 +380,21 @@ class Past:
         joined = torch.cat([compute(key, part) for key, part in zip(indices, parts, strict=True)])
         return joined[torch.cat([*indices.values()]).argsort().to(joined.device)]
 
-    def _usual(self, basis: Basis, batch: Batch) -> Tensor:
-        """Return climatology and historical median over the horizon, [B,2,P,N,G]; NaN where there is none."""
-        origins, rows = batch.origin.cpu().numpy(), 0 if basis.day is None else basis.rows
+    def _usual(self, index: int, basis: Basis, batch: Batch) -> Tensor:
+        """Return climatology (0) or historical median (1) over the horizon, [B,P,N,G]; NaN where there is none."""
+        origins, climatology = batch.origin.cpu().numpy(), batch.climatology[:, batch.inputs.shape[1] :]
         times = origins[:, None] + 60 * self.data.store.step_minutes * np.arange(1, self.file.horizon + 1)
         shape = *times.shape, *self.data.target_source.shape
-        medians = torch.from_numpy(self._medians.lookup(times.ravel(), rows).reshape(shape)).to(batch.last)
-        usual = batch.climatology[:, batch.inputs.shape[1] :]
-        if not usual.shape[-1]:
-            usual = torch.full_like(medians, torch.nan)
+        if index:
+            readings = self._medians.lookup(times.ravel(), 0 if basis.day is None else basis.rows)
+        elif not climatology.shape[-1]:
+            return torch.full(shape, torch.nan).to(batch.last)
         elif self.extends:
-            climatology = self.data.climatology.shared.lookup(times.ravel(), origins.repeat(times.shape[1]))
-            usual = torch.from_numpy(climatology.readings[0].reshape(shape)).to(batch.last)
-        return torch.stack([usual, medians], dim=1)
+            issued = origins.repeat(times.shape[1])
+            readings = self.data.climatology.shared.lookup(times.ravel(), issued).readings[0]
+        else:
+            return climatology
+        return torch.from_numpy(readings.reshape(shape)).to(batch.last)
 
     def day_text(self, origin: int) -> str | None:
         """Return the local date at an origin, in seconds, before which rows count; None in the first day."""
@@ -460,8 +466,8 @@ class Past:
             forecast = torch.from_numpy(self.precision.infer(DailyModel(self, leans=False), batch))
             rows = context.rows_at(times[indices, None] + step_s * np.arange(1, self.file.horizon + 1))
             truth, valid = (torch.from_numpy(part[..., list(context.layout.targets)]) for part in context.read(rows))
-            usual = self._in_parts(batch, lambda basis: basis, self._usual)
-            parts.append(PastForecasts(forecast, batch.last_observed, usual, truth, valid))
+            usual = [self._in_parts(batch, lambda basis: basis, partial(self._usual, index)) for index in (0, 1)]
+            parts.append(PastForecasts(forecast, batch.last_observed, torch.stack(usual, dim=1), truth, valid))
         return PastForecasts(*map(torch.cat, zip(*parts, strict=True))) if parts else None
 
     def keep(self, kind: str, key: Hashable, most: int, make: Callable[[], Any]) -> Any:

@@ -35,7 +35,7 @@ from socialx.core.precision import Precision
 from socialx.data.climatology import PastDays
 from socialx.dataset import Dataset
 from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
-from socialx.scoring.adaptation import Basis, Past, fade, free_flow_speeds, indices_by
+from socialx.scoring.adaptation import Basis, Past, free_flow_speeds, indices_by
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
@@ -328,10 +328,10 @@ class DailyIntervals:
         week = [part for between in (False, True) for part in self.past.past_week(basis.day, between)]
         flow, leaning = torch.from_numpy(self.past.pace(basis).speeds), self.past.leaning(basis)
         errors = SignedErrors(flow, max(1, sum(len(part.last) for part in week)), self.protocol.horizon)
-        for forecast, last, both, truth, valid in week:
-            usual = anchor.add_level(both)
-            faded = fade(forecast, usual, self.protocol.step_minutes)
-            errors.update(faded if leaning is None else leaning.apply(faded, last, usual), None, Target(truth, valid))
+        for past in week:
+            forecast, usual = past.anchored(anchor, self.protocol.step_minutes)
+            mixed = forecast if leaning is None else leaning.apply(forecast, past.last, usual)
+            errors.update(mixed, None, Target(past.truth, past.valid))
         enough = (np.isfinite(errors.errors).sum(axis=(0, 2)) >= LEAST).all()
         return _intervals_from(errors, self.past.data, self.protocol, self.weights) if enough else None
 

@@ -119,7 +119,7 @@ class Latest:
         self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
         tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
         self.short = to_json({**tenths, "last_observed": readings})
-        times, observed = context.excerpt(origins, SHOWN_HISTORIES * context.layout.lookback)
+        times, observed = context.excerpt(origins, SHOWN_HISTORIES * data.lookback, data.horizon)
         usual = data.climatology.shared.lookup(times, np.repeat(origins, len(times))).readings[0, ..., 0]
         self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
         self.experiment, self.made, self._version = issue.experiment, time.time(), data.store.version

@@ -99,7 +99,7 @@ class Issue:
             low = f"{counted(below.sum(), 'value')} below 0, of {sensors}, are 0 in the forecast"
             note(Message("predict.below-zero", "", low), True)
         steps = 60 * data.store.step_minutes * np.arange(1, data.horizon + 1)
-        times, observed = self.context.excerpt(self.origins, self.shown * data.lookback)
+        times, observed = self.context.excerpt(self.origins, self.shown * data.lookback, data.horizon)
         forecast = Forecast(
             sensors=data.sensors.ids,
             targets=data.targets,
@@ -201,7 +201,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
                 one.prepare(origins)
             if context.rolling and not mean and not sensor_tables(experiment.settings):
                 _note_zero_shot(opened, int(origins[0]))
-            issue = Issue(opened.ahead, opened.ahead.data.context(JITTER_S), origins, SHOWN_HISTORIES)
+            issue = Issue(opened.ahead, context, origins, SHOWN_HISTORIES)
             with work("predict", len(origins), "forecasts") as bar:
                 for _, batch in context.batches(origins, experiment.settings.loader.batch_size):
                     output = experiment.precision.infer(experiment.model, batch)
@@ -312,11 +312,11 @@ def _late_origin(experiment: Experiment, argument: str, second: int, last: int) 
     most = min(MOST_STEPS, DAY_S // 60 // store.step_minutes)
     if second <= last + 60 * minutes or horizon >= most:
         return ends, f"use {latest}, the latest time"
+    if experiment.past is not None and second <= last + DAY_S:
+        return ends, f"use {latest} and {Argument('horizon', '24h')}"
     targets = None if experiment.data.targets == Settings().data.targets else command_text(experiment.data.targets)
     named = {"data.path": store.path, "preset": preset_here(), "data.targets": targets}
     longer = Command("train", **named, **{"data.horizon": most})
-    if experiment.past is not None and second <= last + DAY_S:
-        return ends, f"use {latest} and {Argument('horizon', '24h')}"
     hours = f"{most * store.step_minutes / 60:g} h"
     return ends, f"use {latest}, or train a run that forecasts {hours}: {longer}"
 

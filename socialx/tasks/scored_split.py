@@ -356,11 +356,8 @@ def _tell_seen(run: str, data: Dataset, last: int, through: str = "") -> None:
     enough = int(data.store.seconds.max()) - last >= data.horizon * step_s
     unseen = Command("", split=ALL, start=clock.text(last + step_s))
     remedy = f"score only later ones with {unseen}" if enough else "append more rows to score later ones"
-    note(
-        Message(
-            "split.seen", data.store.path, f"{run} may have seen its windows until {clock.text(last)}{through}", remedy
-        )
-    )
+    seen = f"{run} may have seen its windows until {clock.text(last)}{through}"
+    note(Message("split.seen", data.store.path, seen, remedy))
 
 
 def select_windows(data: Dataset, split: str, start: Time | None, end: Time | None) -> tuple[np.ndarray, Period | None]:

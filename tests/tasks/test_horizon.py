@@ -55,7 +55,7 @@ def test_the_anchor_is_the_one_that_was_better(better: int) -> None:
     anchor = Anchor.choose([PastForecasts(truth, truth[:, 0], usual, truth, valid)])
     assert anchor is not None
     assert (anchor.index, anchor.level.tolist()) == (better, [[2.0], [-1.0]])  # half of the median anomaly
-    assert anchor.add_level(usual)[1, 0].tolist() == [[48.0], [51.0]]
+    assert anchor.add_level(usual[:, anchor.index])[1, 0].tolist() == [[48.0], [51.0]]
     assert Anchor.choose([]) is None
 
 
@@ -119,7 +119,7 @@ def test_intervals_widen_and_cover_their_own_past(run: Path, data: Path) -> None
     basis = past.bases([int(seconds)])[0]
     anchor, leaning = past.anchor(basis), past.leaning(basis)
     for part in past.past_week(basis.day):
-        usual = anchor.add_level(part.usual)
+        usual = anchor.add_level(part.usual[:, anchor.index])
         mixed = leaning.apply(fade(part.forecast, usual, 5), part.last, usual)
         target = Target(part.truth, part.valid)
         low, high = band.intervals.on(basis).apply(mixed, 0.8)

@@ -209,13 +209,8 @@ def _in_utc(base: _Base) -> _Base:
     """Return the file with wall times turned into UTC, and note it; raise SocialxError if the zone does not fit."""
     store, zone = base.store, base.store.timezone
     seconds, _ = in_utc(store.seconds, str(zone), store.path, _anew())
-    note(
-        Message(
-            "append.hour-twice",
-            store.path,
-            f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}",
-        )
-    )
+    twice = f"an hour comes twice in {zone}, so all times are stored in UTC, and shown in {zone}"
+    note(Message("append.hour-twice", store.path, twice))
     utc = partial(replace, seconds=seconds, timestamps=as_timestamps(seconds), timezone="UTC", local_zone=zone)
     return replace(base, stores=list(map(utc, base.stores)))
 

@@ -13,7 +13,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -588,21 +588,18 @@ def _open_sheet(where: object, rows: list[list[str]], spec: TableSpec) -> Table:
     return _typed(where, header, lambda c: table.select(c).to_batches(BATCH), spec, len(body), first)
 
 
-def read_workbook(path: Path) -> dict[str, list[list[str]]]:
-    """Return equally long rows with texts by sheet name; the only sheet is called "". Raises SocialxError."""
+@contextmanager
+def open_workbook(path: Path) -> Iterator[Any]:
+    """Open a workbook of bounded size by openpyxl. Raises SocialxError, also for what the block cannot read."""
     try:
         from openpyxl import load_workbook  # type: ignore[import-untyped]
 
         with open_io(path) as file:
-            with zipfile.ZipFile(file) as archive:
-                size = sum(part.file_size for part in archive.infolist())
+            size = sum(part.file_size for part in zipfile.ZipFile(file).infolist())
             if size > UNPACKED_BYTES or size > max(SMALL_BYTES, PACKED_RATIO * file.seek(0, io.SEEK_END)):
                 raise SocialxError("table.unpacked", path, f"a workbook of {size:,} bytes unpacked, too many", AS_CSV)
-            book = load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            try:
-                sheets = {sheet.title: _read_sheet(path, sheet) for sheet in book.worksheets}
-            finally:
-                book.close()
+            with closing(load_workbook(file, read_only=True, data_only=True, keep_links=False)) as book:
+                yield book
     except ImportError:
         raise SocialxError("table.excel", path, "openpyxl is not installed", "pip install 'socialx[excel]'") from None
     except SocialxError:
@@ -610,6 +607,12 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
     except Exception as error:  # noqa: BLE001  of openpyxl, which has many kinds
         problem = f"the file is no workbook that can be read ({in_short(error, 120)})"
         raise SocialxError("table.workbook", path, problem, "write it again") from None
+
+
+def read_workbook(path: Path) -> dict[str, list[list[str]]]:
+    """Return equally long rows with texts by sheet name; the only sheet is called "". Raises SocialxError."""
+    with open_workbook(path) as book:
+        sheets = {sheet.title: _read_sheet(path, sheet) for sheet in book.worksheets}
     return sheets if len(sheets) > 1 else dict(zip([""], sheets.values(), strict=True))
 
 
