@@ -11,7 +11,16 @@ import numpy as np
 
 from socialx.profiling.sections import Fluctuation
 
-PHASES = {"fetch": "input", "copy": "transfer", "compute": "span", "done": "hooks"}  # a mark opens its phase
+# A mark opens its phase; the training step is divided further where its step is eager.
+PHASES = {
+    "fetch": "input",
+    "copy": "transfer",
+    "compute": "span",
+    "backward": "span",
+    "update": "span",
+    "done": "hooks",
+}
+PARTS = {"compute": "forward", "backward": "backward", "update": "optimizer"}
 NAMES = tuple(PHASES)
 OUTLIER = 3.5  # modified z-score, Iglewicz and Hoaglin 1993, "How to detect and handle outliers"
 SWING_PP = 40.0  # p95 - p5 of a signal that is called periodic
@@ -38,7 +47,7 @@ class Partition:
     @property
     def seconds(self) -> dict[str, float]:
         """Return seconds per phase over the whole window."""
-        return dict(zip(PHASES.values(), self.per_phase(np.diff(self.at)).tolist(), strict=True))
+        return self.per_phase(np.diff(self.at))
 
     @property
     def wall(self) -> float:
@@ -55,9 +64,21 @@ class Partition:
         """Return the seconds of each step, from fetch to fetch, float64 [steps]."""
         return np.diff(self.at[self.kinds == 0])
 
-    def per_phase(self, amounts: np.ndarray) -> np.ndarray:
-        """Return ``amounts`` (one per stretch between marks, float64 [marks - 1]) summed per phase, float64 [4]."""
-        return np.bincount(self.kinds[:-1], amounts, minlength=len(NAMES))
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return the share of the window in forward, backward and optimizer; empty for recorded steps."""
+        by_mark = self._per_mark(np.diff(self.at) / self.wall)
+        return {part: by_mark[name] for name, part in PARTS.items()} if by_mark["backward"] else {}
+
+    def per_phase(self, amounts: np.ndarray) -> dict[str, float]:
+        """Return ``amounts`` (one per stretch between marks, float64 [marks - 1]) summed per phase."""
+        sums = dict.fromkeys(PHASES.values(), 0.0)
+        for name, amount in self._per_mark(amounts).items():
+            sums[PHASES[name]] += amount
+        return sums
+
+    def _per_mark(self, amounts: np.ndarray) -> dict[str, float]:
+        return dict(zip(NAMES, np.bincount(self.kinds[:-1], amounts, minlength=len(NAMES)).tolist(), strict=True))
 
     def waits(self) -> np.ndarray:
         """Return seconds that each step waited for input, float64 [steps]."""

@@ -27,6 +27,7 @@ from socialx.core.progress import note, work
 from socialx.dataset.loaders import Loader, WorkerLoader
 from socialx.profiling import collector, sections
 from socialx.profiling.analysis import (
+    PARTS,
     Partition,
     bin_seconds,
     busy_bins,
@@ -46,6 +47,7 @@ from socialx.training.loop import epoch_examples, run_steps
 
 TRACE_STEPS = 8
 NO_STEPS = "trace_steps is 0"
+RECORDED = "with trainer.cuda_graph a step is one launch"
 CPU_TRACE_STEPS, LONG_MS = 2, 500  # a step has thousands of operators there, and a long one is traced alone
 LEAST_STEPS, LEAST_WARM, WARM_S = 8, 2, 3.0  # of a measurement and its warm-up; of the latter on a CPU
 MEMORY_SAMPLES = 40
@@ -110,7 +112,7 @@ def measure(
             memory=_memory(device, training.used, measured_steps, learner.records),
             device=device_section(samples),
             recompiles=_compilations() - compiled,
-            why={"device": samples.why} if samples.why else {},
+            why={**measured.why, **({"device": samples.why} if samples.why else {})},
         )
         measured = _add_trace(measured, training, lengths.trace_steps, device, keep)
     example = next(iter(epoch_examples(learner, loader, 0))).to(device)
@@ -133,10 +135,12 @@ def _add_trace(measured: Profile, training: Training, steps: int, device: torch.
             sites = collector.sync_sites(lambda: training.take(1))
     elif steps:
         most = CPU_TRACE_STEPS if measured.step_ms.p50 < LONG_MS else 1
-        operators, reason = collector.trace_operators(lambda: training.take(1), min(steps, most), keep)
+        host = HostClock()
+        operators, reason = collector.trace_operators(lambda: training.take(1, host), min(steps, most), keep)
     measured = with_trace(measured, trace, sites)
     if operators:
-        return replace(measured, operators=sections.Operators(operators))
+        waiting = _waiting(host, partition(host.read()))
+        return replace(measured, operators=sections.Operators(operators, waiting))
     return replace(measured, why={**measured.why, "operators": reason})
 
 
@@ -198,10 +202,6 @@ def clock_sections(
     batches, steps, step_s = lengths.batches, len(parts.step_seconds), parts.wall / len(parts.step_seconds)
     p50, p95, p99 = (1e3 * np.quantile(parts.step_seconds, (0.5, 0.95, 0.99))).tolist()
     facts = _loader_supply(facts, loader, parts, batches) if loader.making_s else facts
-    waiting = None
-    if (cpu_s := clock.cpu_seconds()) is not None:
-        computed = parts.per_phase(np.diff(np.array(cpu_s)))
-        waiting = max(0.0, parts.seconds["span"] - float(computed[2])) / parts.wall
     bin_s = bin_seconds(parts)
     bins, busy = group_means(busy_bins(parts, bin_s), POINTS)
     steps_per_point, step_ms = group_means(1e3 * parts.step_seconds, POINTS)
@@ -214,14 +214,22 @@ def clock_sections(
     rate = loader.num_windows / len(loader) * batches / step_s
     return Profile(
         window=sections.Window(steps, parts.wall, lengths.warmup_steps, clock.kind),
-        shares=sections.Phases(**parts.shares),
+        shares=sections.Phases(**parts.shares, **parts.parts),
         step_ms=sections.StepTimes(p50, p95, p99, outliers(parts.step_seconds)),
         throughput=sections.Throughput(rate),
         loader=facts,
-        host=sections.Host(torch.get_num_threads(), usable_cores(), waiting=waiting),
+        host=sections.Host(torch.get_num_threads(), usable_cores(), waiting=_waiting(clock, parts)),
         fluctuation=fluctuation(parts, {name: every for name, every in causes.items() if every > 0}),
         timeline=sections.Timeline(bins * bin_s, busy, steps_per_point, step_ms),
+        why={} if parts.parts else dict.fromkeys((f"shares.{part}" for part in PARTS.values()), RECORDED),
     )
+
+
+def _waiting(clock: HostClock | DeviceClock, parts: Partition) -> float | None:
+    """Return the share of a window in which a training step slept or lacked a core; None on a device."""
+    if (cpu_s := clock.cpu_seconds()) is None:
+        return None
+    return max(0.0, parts.seconds["span"] - parts.per_phase(np.diff(np.array(cpu_s)))["span"]) / parts.wall
 
 
 def _loader_supply(facts: sections.LoaderFacts, loader: Loader, parts: Partition, batches: int) -> sections.LoaderFacts:

@@ -18,8 +18,9 @@ from socialx.profiling.profile import Profile
 from socialx.profiling.tables import (
     busy_machine,
     busy_words,
-    idle_rows,
+    detail_rows,
     missing_reasons,
+    operator_waiting,
     phase_rows,
     rate_rows,
     step_after,
@@ -51,6 +52,7 @@ def page(profile: Profile) -> str:
         "view": ProfileView(profile),
         "rates": rate_rows(profile),
         "window_facts": window_facts(profile),
+        "operator_waiting": operator_waiting(profile),
         "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -63,7 +65,7 @@ class ProfileView:
     profile: Profile
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
-        """Return rows for the phases in a step, then for the time without a kernel by cause.
+        """Return rows for the phases in a step, then for the parts of a training step and the idle time by cause.
 
         A row: number, colour (0 for a cause across phases), name, share, milliseconds, and percent of the bar's width.
         """
@@ -71,7 +73,7 @@ class ProfileView:
         for rank, (phase, name, share, ms) in enumerate(phase_rows(self.profile), 1):
             wide = 100 * share if is_known(share) else 0.0
             rows.append((rank, COLOUR_NUMBERS[phase], name, percent(share), number(ms, 2), wide))
-        for name, share, ms in idle_rows(self.profile):
+        for name, share, ms in detail_rows(self.profile):
             rows.append((0, 0, name.replace("  ", 3 * NBSP), percent(share), number(ms, 2), 0.0))
         return rows
 

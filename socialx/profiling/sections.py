@@ -23,7 +23,8 @@ class Window:
 class Phases:
     """Shares of the window, or milliseconds of a mean step: on CUDA by the device, on a CPU by the host.
 
-    input, transfer, span and hooks are the whole; kernel and bubble are the two parts of span.
+    input, transfer, span and hooks are the whole.  kernel and bubble are the two parts of span; forward, backward and
+    optimizer are its three parts, except in recorded steps.
     """
 
     input: float
@@ -32,6 +33,9 @@ class Phases:
     hooks: float
     kernel: float | None = None
     bubble: float | None = None
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,10 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Operators:
-    """The longest operators on a CPU."""
+    """The longest operators on a CPU.  waiting: as in ``Host``, in the traced steps and in the operators."""
 
     top: list[Top]
+    waiting: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from socialx.core.errors import counted
 from socialx.drawing.terminal import DASH, bar, is_known, number, percent
-from socialx.profiling.analysis import group_means
+from socialx.profiling.analysis import PARTS, group_means
 from socialx.profiling.profile import Finding, Profile
 from socialx.profiling.rules import WARN
 from socialx.profiling.sections import Top
@@ -58,6 +58,7 @@ def print_profile(profile: Profile, console: Console | None = None) -> None:
         print_wrapped(f"waits for the device: {site if len(site) <= most else f'...{site[3 - most :]}'}", out)
     if longest := profile.kernels or profile.operators:
         _top("kernel" if profile.kernels else "operator", longest.top, out)
+        print_wrapped(operator_waiting(profile), out)
     reasons = missing_reasons(profile)
     if reasons.pop("no CUDA device", None):
         print_wrapped(f"not measured: {NEEDS_A_CARD}", out)
@@ -97,9 +98,13 @@ def step_after(profile: Profile) -> tuple[str, float, float] | None:
     return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 
-def idle_rows(profile: Profile) -> list[tuple[str, float, float]]:
-    """Return the time without a kernel by cause: name, share of the window, ms per step; zeros are left out."""
-    shares = [] if profile.idle is None else [(name, getattr(profile.idle, part)) for part, name in IDLE.items()]
+def detail_rows(profile: Profile) -> list[tuple[str, float, float]]:
+    """Return the parts of an eager training step, and the time without a kernel by cause; zeros are left out.
+
+    A row: name, share of the window, ms per step.
+    """
+    shares = [(f"training step: {part}", getattr(profile.shares, part) or 0.0) for part in PARTS.values()]
+    shares += [] if profile.idle is None else [(name, getattr(profile.idle, part)) for part, name in IDLE.items()]
     return [(name, share, 1e3 * profile.step_s * share) for name, share in shares if share]
 
 
@@ -175,6 +180,13 @@ def busy_machine(profile: Profile) -> str:
     return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
 
 
+def operator_waiting(profile: Profile) -> str:
+    """Return a sentence on the time in the operators' times that other programs took; empty where it is short."""
+    waiting = (profile.operators and profile.operators.waiting) or 0.0
+    slept = f"In {percent(waiting)} of the traced steps the process slept or lacked a core"
+    return f"{slept}; the operators' times contain that time." if waiting >= WARN else ""
+
+
 def missing_reasons(profile: Profile) -> dict[str, list[str]]:
     """Return reasons for missing measurements, each with the names of these measurements."""
     reasons: dict[str, list[str]] = {}
@@ -192,7 +204,7 @@ def _verdict(p: Profile, out: Console) -> None:
     after = step_after(p)
     for name, share, ms in (row[1:] for row in phase_rows(p)):
         table.add_row(name, percent(share), number(ms, 2), bar(share))
-    for name, share, ms in idle_rows(p):
+    for name, share, ms in detail_rows(p):
         table.add_row(name, percent(share), number(ms, 2))
     if after:
         table.add_section()

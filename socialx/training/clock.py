@@ -1,11 +1,14 @@
-"""Clocks for the four phases of a training step; the default clock ignores every mark.
+"""Clocks for the phases of a training step; the default clock ignores every mark.
 
     fetch    the next batch is asked for          -> input: the device waits for data
     copy     the batch arrived at the host        -> transfer
-    compute  forward, backward, optimizer         -> span
+    compute  the forward pass begins              -> span, up to ``done``
+    backward the backward pass begins             -> span
+    update   the optimizer begins                 -> span
     done     logging, validation, checkpoints     -> hooks, until the next fetch
 
-The four phases tile the timeline, so the fractions sum to 1 by construction.  On CUDA a mark is an event on the compute
+The phases tile the timeline, so the fractions sum to 1 by construction.  A recorded step lacks ``backward`` and
+``update``, because it is one launch.  On CUDA a mark is an event on the compute
 stream, stamped when the *stream* gets there: a host may wait at no cost while work is queued.
 """
 
@@ -21,7 +24,7 @@ class StepClock:
     """The interface that the training loop calls; this clock ignores every mark."""
 
     def mark(self, name: str) -> None:
-        """Begin the phase ``name``: ``fetch``, ``copy``, ``compute`` or ``done``; subclasses store the time."""
+        """Begin the phase that the mark ``name`` opens; subclasses store the time."""
 
 
 class HostClock(StepClock):

@@ -20,6 +20,7 @@ from socialx.core.precision import Precision, is_out_of_memory
 from socialx.data.scaler import DataSpec
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.settings.schema import TEACHER_WEIGHT, TrainerSettings
+from socialx.training.clock import StepClock
 from socialx.training.cuda_graph import CapturedStep, CastTogether, CudaRecorder, Example, Work
 from socialx.training.process_group import SINGLE, ProcessGroup
 
@@ -43,7 +44,7 @@ class Learner:
         ``FallbackWarning`` where unavailable.  group: the processes that share a batch.
         """
         self.model, self.network, self.precision = model.to(precision.device), network, precision
-        self.trainer, self.group = trainer, group
+        self.trainer, self.group, self.clock = trainer, group, StepClock()
         # Biases, norms, radii and other vectors are not decayed: decay would pull a radius towards 1 km.
         matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
         vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
@@ -133,6 +134,7 @@ class Learner:
         """
         total = torch.zeros((), device=self.precision.device)
         for batch, target in gathered:
+            self._mark("compute")
             with self.precision.autocast():
                 forecast = self._forecast(batch)
             error = masked_absolute_error(forecast, target.values, target.valid, self._weight) / count
@@ -141,11 +143,18 @@ class Learner:
                 mean = target.teacher_forecast.to(forecast.dtype)
                 teacher_forecast = masked_absolute_error(forecast, mean, target.valid, self._weight) / count
                 error = (1 - TEACHER_WEIGHT) * error + TEACHER_WEIGHT * teacher_forecast
+            self._mark("backward")
             self.grad_scaler.scale(error).backward()
         return total
 
+    def _mark(self, part: str) -> None:
+        """Mark where a part of the step begins; a recorded step is one launch, and would hold the mark."""
+        if not self.records:
+            self.clock.mark(part)
+
     def _update(self) -> None:
         """Clip the gradients, and let the optimizer take its step."""
+        self._mark("update")
         if self.trainer.gradient_clip_val:
             self.grad_scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.trainer.gradient_clip_val)

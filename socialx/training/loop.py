@@ -245,7 +245,7 @@ def run_steps(
 
     examples: batches, grouped into steps.  clock: receives a mark at each phase of a step; None: no timing.
     """
-    clock = clock or StepClock()
+    clock = learner.clock = clock or StepClock()
     while True:
         clock.mark("fetch")
         group = list(itertools.islice(examples, learner.trainer.accumulate_grad_batches))

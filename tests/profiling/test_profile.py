@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from socialx.dataset.loaders import DeviceLoader
 from socialx.profiling import measure
 from socialx.profiling.analysis import group_means, outliers, partition
 from socialx.profiling.measure import Lengths, device_section
+from socialx.profiling.page import page
 from socialx.profiling.profile import Profile
-from socialx.profiling.sections import LoaderFacts, Window
+from socialx.profiling.sections import LoaderFacts, Operators, Top, Window
+from socialx.profiling.tables import detail_rows, operator_waiting
 from socialx.training.cuda_graph import WARMUP
 from socialx.training.gpu_usage import DeviceSamples, sample_device
 from socialx.training.learner import Learner
@@ -134,6 +137,47 @@ def test_a_known_wait_for_input_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert profile.throughput.sensor_steps_per_s == pytest.approx(4 * 12 * 5)
     assert (profile.step_ms.p50, profile.step_ms.p95, profile.step_ms.p99) == pytest.approx((1000, 1000, 1000))
     assert (profile.timeline.step_ms, profile.timeline.busy) == (pytest.approx([1000] * 6), pytest.approx([0.7] * 6))
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_forward_backward_and_optimizer_are_an_eager_step(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, made = FakeTime(used=0.0), learner(accumulate_grad_batches=batches)
+    monkeypatch.setattr("socialx.training.clock.time", fake)
+    for part, seconds in (("_forecast", 1.0), ("_update", 4.0)):
+        monkeypatch.setattr(made, part, slow(getattr(made, part), fake, seconds))
+    monkeypatch.setattr(Tensor, "backward", slow(Tensor.backward, fake, 2.0))
+    parts = measure.measure(made, loader(batch_size=4), Lengths(8, 0, 5, 0, trials=False), LoaderFacts("on_device", 1))
+    ms = parts.ms_per_step
+    assert (ms.forward, ms.backward, ms.optimizer) == pytest.approx((1000 * batches, 2000 * batches, 4000))
+    assert ms.forward + ms.backward + ms.optimizer == pytest.approx(ms.span)
+    shown = {name: row for name, *row in detail_rows(parts)}
+    assert shown["training step: optimizer"] == pytest.approx([parts.shares.optimizer, 4000])
+
+
+def slow(work: Callable[..., Any], clock: FakeTime, seconds: float) -> Callable[..., Any]:
+    def working(*args: Any) -> Any:
+        result = work(*args)
+        clock.now += seconds
+        return result
+
+    return working
+
+
+def test_a_recorded_step_is_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = profiled(monkeypatch, records=True)
+    assert (profile.shares.forward, profile.shares.backward, profile.shares.optimizer) == (None, None, None)
+    assert {"shares.forward", "shares.backward", "shares.optimizer"} <= set(profile.why)
+    assert "one launch" in profile.why["shares.forward"]
+    assert detail_rows(profile) == []
+
+
+@pytest.mark.parametrize(("waiting", "sentence"), [(0.5, "In 50."), (0.01, ""), (None, "")])
+def test_operators_say_that_their_times_contain_waiting(
+    waiting: float | None, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = replace(profiled(monkeypatch), operators=Operators([Top("mm", 1.0, 1.0, 1.0)], waiting))
+    assert operator_waiting(profile)[:6] == sentence
+    assert ("lacked a core" in page(profile)) is bool(sentence)
 
 
 def test_a_group_of_batches_counts_all_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
