@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -46,6 +47,16 @@ HEADINGS = {
 }
 
 
+# Sentences of Click, and what stands in their place.
+VOICE = {
+    r"Got unexpected extra argument\(?s?\)? \((.*)\)\.?": r"\1: unexpected",
+    r"Missing (?:argument|option|parameter) '(.*)'\.?": r"\1 is missing",
+    r"Option '(.*)' requires an argument\.?": r"\1 needs a value",
+    r"Option '(.*)' does not take a value\.?": r"\1 takes no value",
+    r"Invalid value for '(.*?)': (.*)": r"\1: \2",
+    r"No such command '(.*?)'\. Did you mean (.*)": r"no such command \1: did you mean \2",
+    r"No such command '(.*)'\.?": r"no such command \1",
+}
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]  # ClickException, which Typer does not export
 
 
@@ -87,9 +98,10 @@ class _Commands(typer.core.TyperGroup):
                 error.show()
             else:
                 words = getattr(error, "ctx", None) and error.ctx.command_path.split()[1:]
-                print_error(
-                    Message("cli.usage", "", error.format_message(), " ".join(["socialx", *(words or ()), "--help"]))
-                )
+                problem = error.format_message()
+                for theirs, ours in VOICE.items():
+                    problem = re.sub(f"^{theirs}$", ours, problem)
+                print_error(Message("cli.usage", "", problem, " ".join(["socialx", *(words or ()), "--help"])))
             sys.exit(error.exit_code)
 
 

@@ -250,9 +250,9 @@ class ConfigLayers:
     def merge(self) -> Config:
         """Merge and validate all layers, custom models included. Raises SettingsError with one line per wrong value."""
         if self.preset is not None and self.preset not in PRESETS:
-            raise SettingsError(
-                "settings.preset", "", f"{self.preset!r} is an unknown preset", f"choose {', '.join(PRESETS)}"
-            )
+            kind = f"use {Argument('model.kind', self.preset)}, or " if self.preset in MODELS else ""
+            remedy = f"{kind}choose {', '.join(PRESETS)}"
+            raise SettingsError("settings.preset", "", f"{self.preset!r} is an unknown preset", remedy)
         sized = _with_origin(PRESETS[self.preset], f"preset {self.preset}") if self.preset else {}
         return _validate({**self.start, **sized, **self.here, **self.values})
 

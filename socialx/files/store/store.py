@@ -73,7 +73,7 @@ class Store(ResultRepr):
         """The clock in the file, and for people."""
         return Clock(self.timezone, self.local_zone)
 
-    def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         """Return consecutive rows: values float32 [t,N] as stored, and valid bool [t,N], True = observed."""
         if 4 * len(self.rows) * len(self.sensors.ids) <= KEPT_BYTES:
             return self.values[rows], self.valid[rows]
