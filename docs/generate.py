@@ -200,7 +200,7 @@ def kind(key: str, field: FieldInfo) -> str:
     if words and all(f"{word}:" in (field.description or "") for word in words):
         return ""
     if words:
-        return f"{'several of ' if several else ''}`{'|'.join(words)}`"
+        return f"{'one or more of ' if several else ''}`{'|'.join(words)}`"
     if field.annotation is bool:
         return ""
     name = metavar(key)

@@ -127,7 +127,7 @@ def rate_rows(p: Profile) -> list[tuple[str, str, str]]:
     host, speed, times, loader = p.host, p.throughput, p.step_ms, p.loader
     rows = [
         ("windows/s", number(speed.windows_per_s), f"{number(1 / p.step_s)} steps/s"),
-        ("sensor steps/s", _scaled(speed.sensor_steps_per_s), "readings of one sensor in one window"),
+        ("sensor-timesteps/s", _scaled(speed.sensor_steps_per_s), "readings of one sensor in one window"),
         ("median step", number(times.p50, unit=" ms"), f"p95 {number(times.p95, unit=' ms')}"),
         ("GPU busy", percent(p.gpu_busy), f"SM efficiency {percent(p.sm_efficiency)}"),
         ("cores used", number(host.cores_used), f"of {host.cores}, with {counted(host.threads, 'thread')}"),

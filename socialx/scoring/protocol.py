@@ -24,7 +24,7 @@ from socialx.files.sources.positions.neighbours import distances_checksum
 from socialx.files.store.layout import Sensors
 from socialx.files.store.time_axis import Clock, as_text, is_utc, known_zone, same_clock
 
-AVERAGING = "all valid entries of the whole part at that horizon"
+AVERAGING = "masked mean over the whole split, per lead time"
 
 OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
 NOWHERE = ("nan", "nan")  # the place of a sensor without one

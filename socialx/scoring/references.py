@@ -15,7 +15,7 @@ from socialx.data.calendar import Calendar, slots_per_day
 from socialx.data.climatology import WEEKDAY_DAYS, HistoricalMedians, median
 from socialx.dataset import Dataset
 
-REFERENCES = ("naive, zeros copied", "naive", "historical average", "historical median")
+REFERENCES = ("naive, zeros not masked", "naive", "historical average", "historical median")
 ZEROS_COPIED, LAST_VALID, AVERAGE, MEDIAN = REFERENCES
 
 

@@ -145,7 +145,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     def table(self) -> list[dict[str, Any]]:
         """Return a row per model: the first target's MAE at 15, 30 and 60 minutes, and over all steps."""
         rows = []
-        for name, model in self.distinct_models.items():
+        for name, model in {**self.distinct_models, **self.over_runs}.items():
             scores = model.by_minutes()
             ahead = {f"{minutes} min": scores[minutes].mae for minutes in (15, 30, 60) if minutes in scores}
             rows.append({"model": name, **ahead, "all": scores[None].mae})

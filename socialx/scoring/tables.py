@@ -216,7 +216,7 @@ def difference_table(difference: Difference, protocol: ScoringProtocol) -> TextT
         signed = (DASH if value is None else f"{value:+.4f}" for value in (row.difference, row.low, row.high))
         cells.append((shown[row.minutes], *signed, {None: DASH, True: "yes", False: "no"}[row.differs]))
     title = f"MAE of {difference.second} - MAE of {difference.first}, bootstrap over {difference.days} days"
-    heads = ("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "it differs")
+    heads = ("at", f"difference{unit_suffix(protocol.unit)}", "95 % from", "to", "significant at 5 %")
     return TextTable(title, heads, cells)
 
 
@@ -300,15 +300,16 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"{name if len(protocol.scaler) > 1 else 'scaler'} mean {fit.mean:.4f} std {fit.std:.4f}"
         for name, fit in protocol.scaler.items()
     )
-    gapped = f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
+    gapped = f"{protocol.windows_across_gaps} across a time gap"
+    gapped += f" ({' / '.join(map(str, left_out.values()))} are left out)" if left_out else ""
     local = f", times of {protocol.local_zone}" if protocol.local_zone else ""
-    shown = protocol.clock.stored
+    shown, rule = protocol.clock.stored, protocol.split_method.replace("canonical", "DCRNN")
     lines = [
         f"{protocol.dataset} {targets}{inputs}, {counted(protocol.sensors, 'sensor')}, every "
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
-        f"{protocol.split_method} split: {w['train']} / {w['validation']} / {w['test']} windows of {protocol.lookback} "
-        f"+ {protocol.horizon} steps, {protocol.windows_across_gaps} across a time gap{gapped}",
-        f"missing: {missing_rule(protocol.missing)}; averaged over {protocol.averaging}",
+        f"{rule} split 70/10/20: {w['train']} / {w['validation']} / {w['test']} windows of "
+        f"{protocol.lookback} + {protocol.horizon} steps, {gapped}",
+        f"missing: {missing_rule(protocol.missing)}; {protocol.averaging}",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
     if protocol.holidays:
@@ -320,7 +321,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
-        reads = f", reads {protocol.lookback} steps and the days before the day of issue" if trained.past_days else ""
+        reads = f", reads {protocol.lookback} steps and the climatology before each day" if trained.past_days else ""
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""

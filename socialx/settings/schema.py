@@ -176,7 +176,8 @@ class ModelSettings(Section):
         False, "forecast networks that training does not see: no weights per sensor or time, and context of any length"
     )
     climatology: bool = setting(
-        True, "read what is usual for each sensor at each time of the week, from the days before the day of issue"
+        True,
+        "read the climatology, the mean of each sensor at each time of the week, from the days before",
     )
 
 

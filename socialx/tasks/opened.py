@@ -84,7 +84,7 @@ class Opened:
             ratios = rounded_ratios(pace.speeds[:, index], file, run, name)
             if 2 * (changed := int((ratios != 1).sum())) > len(ratios):
                 flows = f"{pace.network[index]:.0f} {file.targets[name]}, {run.free_flow[name]:.0f} {run.targets[name]}"
-                problem = f"{name} in free flow is {flows}, here and in the training"
+                problem = f"the free-flow {name} is {flows}, in this file and in the training data"
                 rescaled = f"so {counted(changed, 'sensor is', 'sensors are')} rescaled"
                 note(Message("run.other-speeds", self.experiment.data.store.path, f"{problem}, {rescaled}"), True)
 

@@ -137,7 +137,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     mean: Annotated[bool, Output("forecast the mean of several runs")] = False,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
-    timezone: Annotated[str | None, table_help("its time zone, such as Europe/Paris", "ZONE")] = None,
+    timezone: Annotated[str | None, table_help("time zone, such as Europe/Paris", "ZONE")] = None,
     missing: Annotated[
         float | str | Sequence[float] | None, table_help("numbers that stand for no reading, or none", "X,X")
     ] = None,
@@ -148,7 +148,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     time_column: Annotated[Sequence[str], table_help("the column of times", "NAME")] = (),
     sensor_column: Annotated[Sequence[str], table_help("the column of sensors", "NAME")] = (),
     channel: Annotated[str | None, table_help("the column of readings", "NAME")] = None,
-    quantity: Annotated[str | None, table_help("what the readings are, such as speed", "NAME")] = None,
+    quantity: Annotated[str | None, table_help("quantity of the readings, such as speed", "NAME")] = None,
     settings: Settings | ConfigLayers | None = None,
     progress: Callback | None = None,
     **sections: Unpack[SettingsArguments],

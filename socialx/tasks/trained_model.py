@@ -233,8 +233,8 @@ def unit_doubts(path: Path, file: ScoringProtocol, run: ScoringProtocol) -> list
         fitting = [other for other, ratio in KMH.items() if slowest <= flow * ratio <= fastest]
         if unit not in fitting:
             asked, unsaid = (fitting[0], fitting[0]) if len(fitting) == 1 else ("another unit", "UNIT")
-            flows = f"{flow:.0f} {unit}, {trained:.0f} {run.targets[name]}"
-            problem = f"{name} may be in {asked}: free flow here and in the training is {flows}"
+            flows = f"{flow:.0f} {unit} in this file, {trained:.0f} {run.targets[name]} in the training data"
+            problem = f"{name} may be in {asked}: the free-flow speed is {flows}"
             helps = f"convert again with {Argument('units', unsaid)} if so, or give a frame in {unit}"
             messages.append(Message("run.unit-doubt", path, problem, helps))
     return messages

@@ -121,7 +121,7 @@ def test_the_precision_in_effect_is_printed_and_stored(data: Path, tmp_path: Pat
 
 def test_evaluate_prints_the_run_beside_the_baselines(run: Path) -> None:
     result = works("evaluate", run, "--baselines")
-    split = "canonical split: 264 / 38 / 75 windows of 12 + 12 steps"
+    split = "DCRNN split 70/10/20: 264 / 38 / 75 windows of 12 + 12 steps"
     for expected in ("naive", "historical average", "run", "15 min", "60 min", split, "32-true"):
         assert expected in result.stdout
 

@@ -9,7 +9,7 @@ from socialx.drawing.terminal import print_line
 from socialx.files.store.published import PublishedScore
 from socialx.scoring.tables import ladder
 
-SENTENCE = "missing: not finite or 0; averaged over all valid entries of the whole part at that horizon"
+SENTENCE = "missing: not finite or 0; masked mean over the whole split, per lead time"
 
 
 def printed(terminal: bool, line: str) -> str:

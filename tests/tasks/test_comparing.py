@@ -76,6 +76,7 @@ def test_both_sides_of_a_round_are_warmed_up_and_then_alternate(monkeypatch: pyt
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_every_line_is_answered_with_a_block(accumulate: int, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socialx.training.clock.time", FakeTime(tick=0.125))
+    monkeypatch.setattr("socialx.training.learner.Learner._mark", lambda *_: None)  # each mark takes a tick
     settings = small(data, loader={"batch_size": 16}, trainer={"accumulate_grad_batches": accumulate})
     found = served(settings, 5.0, 5.0, 0.0, 1.0)
     # A step takes half a second; each block has as many as the one before it asked for, at least five.

@@ -165,7 +165,7 @@ def test_scores_settings_and_radii_are_told() -> None:
             "The best of 2 runs.",
             "29.3 % better than the best baseline (historical average",
         ),
-        *("15 minutes ahead", "2.9000", "4.2000", "Graph WaveNet", "canonical split: 70 / 10 / 20 windows"),
+        *("15 minutes ahead", "2.9000", "4.2000", "Graph WaveNet", "DCRNN split 70/10/20: 70 / 10 / 20 windows"),
         *("trainer.seed", "differs", "--width", "base.yaml", "4 epochs in 4 min; best epoch 3"),
         *("3.66", "1.41", "92.3%", "700000, the worst: MAE 6.00 mph", "700035, the best", "Fri 1 Jun", "Sat 2 Jun"),
     ):

@@ -187,12 +187,15 @@ class ConvertOptions:
         str | None, _Times("how times are written, such as '%d/%m/%Y %H:%M'", "FORMAT", _time_format, append=True)
     ] = None
     decimal: Annotated[
-        str | None, Option("the sign of decimals; the other one is that of thousands", ".|,", _decimal, append=True)
+        str | None, Option("decimal separator, in place of the recognised one", ".|,", _decimal, append=True)
     ] = None
     quantity: Annotated[
         str | None,
         Option(
-            "what the readings are; 0 is a reading of the last two", "|".join(QUANTITIES), _quantity, example="speed"
+            "quantity; zeros are valid for flow and occupancy",
+            "|".join(QUANTITIES),
+            _quantity,
+            example="speed",
         ),
     ] = None
     name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
@@ -203,9 +206,14 @@ class ConvertOptions:
     ] = None
     timezone: Annotated[
         str | None,
-        _Times("its time zone, such as Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
+        _Times(
+            "time zone of the table: Europe/Paris",
+            "ZONE",
+            zone_name,
+            "zone of the tables, where FILE is in UTC",
+        ),
     ] = None
-    round_times: Annotated[bool, _Times("move times of a clock that runs freely to whole steps", append=True)] = False
+    round_times: Annotated[bool, _Times("snap jittered timestamps to the time grid", append=True)] = False
     resample: Annotated[int | None, _Times("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
     time_column: Annotated[
         tuple[str, ...], Option("the column of times, or of dates and of clocks", "NAME", _names, append=True)
