@@ -123,7 +123,7 @@ def test_what_is_saved_stands_beside_the_reading_of_its_time(whole: Path, tmp_pa
     assert found.protocol.windows_across_gaps == 0
     assert sum(left_out.values()) > 0
     assert frame["origin"].nunique() == sum(windows.values())
-    line = next(line for line in protocol_lines(found.protocol) if "split:" in line)
+    line = next(line for line in protocol_lines(found.protocol) if "split 70/10/20:" in line)
     counts = " / ".join(str(left_out[each]) for each in ("train", "validation", "test"))
     assert f", 0 across a time gap ({counts} " in line
 
