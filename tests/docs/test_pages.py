@@ -146,8 +146,6 @@ def test_the_scores_of_the_sizes_are_those_of_their_runs() -> None:
         (("xlstm-small",), "**`xlstm-small`**"),
         (("metr_la",), "**`metr-la`**, 6 epochs"),
         (("mlp", "mlp_1", "mlp_2"), "MLP, a step in a token, three seeds"),
-        (("taught", "taught_1", "taught_2"), "MLP taught, three seeds"),
-        (("wide", "wide_1", "wide_2"), "MLP wide, 6 epochs, three seeds"),
     ):
         for scores, text in zip((ENDED, "scores"), tables, strict=True):
             means = [sum(mae_at(runs[of][scores], at) for of in seeds) / len(seeds) for at in (15, 30, 60, "all")]
