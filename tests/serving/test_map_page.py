@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -223,9 +223,9 @@ def test_the_map_is_enlarged_and_no_label_covers_a_sign_or_a_dot(followed: Servi
     with live(followed, SCREENS[0]) as shown:
         boxes = shown.evaluate(LABELS)
         assert len(boxes) == 4
-        boxes += shown.evaluate("view.signs")  # the scale and the north arrow
-        boxes += shown.evaluate("dots.map(({at: [x, y]}) => [x - 3, y - 3, x + 3, y + 3])")
-        for one, other in combinations(boxes, 2):
+        signs = shown.evaluate("view.signs")  # the scale and the north arrow
+        points = shown.evaluate("dots.map(({at: [x, y]}) => [x - 3, y - 3, x + 3, y + 3])")
+        for one, other in (*combinations(boxes + signs, 2), *product(boxes + signs, points)):
             assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
         fit = shown.evaluate("view.scale")
         shown.evaluate(FINGERS, [150, 200])
