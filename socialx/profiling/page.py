@@ -51,6 +51,7 @@ def page(profile: Profile) -> str:
         "view": ProfileView(profile),
         "rates": rate_rows(profile),
         "window_facts": window_facts(profile),
+        "changed": [(key, setting(profile.setting(key)), source) for key, source in profile.origin.items()],
         "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -126,7 +127,3 @@ class ProfileView:
             both = f", both with trainer.threads = {trial.threads}" if trial.threads else ""
             rows.append((f"{trial.setting} = {setting(trial.value)}{both}", str(trial)))
         return rows
-
-    def changed_settings(self) -> list[tuple[str, str, str]]:
-        """Return a row per setting other than the default: key, value, source."""
-        return [(key, setting(self.profile.setting(key)), source) for key, source in self.profile.origin.items()]

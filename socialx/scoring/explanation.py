@@ -95,12 +95,11 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
     shown = error_map(explanation)
     xy = shown.locations()[0]
     xy = xy[np.isfinite(xy).all(axis=1)]
-    panels: list[Any] = [["map", "map"], ["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
-    heights = (2.0, 1.0, 1.0)
+    panels: list[Any] = [["map", "map"]] * 2 + [["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
     if len(xy) and np.subtract(*np.ptp(xy, axis=0)) < 0:  # further from north to south than from west to east
-        panels, heights = [["map", "horizon"], ["map", "hour"], ["radii" if radii else "worst", "worst"]], (1, 1, 1)
+        panels = [["map", "horizon"], ["map", "hour"], ["radii" if radii else "worst", "worst"]]
     with picture(path) as figure:
-        axes = figure.subplot_mosaic(panels, height_ratios=heights)
+        axes = figure.subplot_mosaic(panels)
         count = f"{explanation.count:,} forecasts" if explanation.count else "no valid target"
         mae = "" if explanation.mae is None else f": MAE {explanation.mae:.3f} {explanation.unit}"
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"

@@ -321,7 +321,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
-        reads = f", reads {protocol.lookback} steps and the climatology up to the day before" if trained.past_days else ""
+        reads = f", reads {protocol.lookback} steps and climatology up to the day before" if trained.past_days else ""
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""

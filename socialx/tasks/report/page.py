@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -28,14 +28,8 @@ from socialx.tasks.report.contents import LEVEL, RunReport
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "run_page.css", folder=FOLDER)
-RUNS = (
-    Line("C1", 3),
-    Line("C3", dashes=(8, 4)),
-    Line("C4", dashes=(2, 5)),
-    Line("C5", dashes=(12, 4, 2, 4)),
-    Line("C3", dashes=(4, 4)),
-    Line("C4", dashes=(16, 4)),
-)  # more runs have no line
+RUNS: tuple[Line, ...] = (Line("C1", 3), Line("C3", dashes=(8, 4)), Line("C4", dashes=(2, 5)))
+RUNS += (Line("C5", dashes=(12, 4, 2, 4)), Line("C3", dashes=(4, 4)), Line("C4", dashes=(16, 4)))  # more have no line
 REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)), Line("C2", dashes=(10, 3, 1, 3)))
 TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3", 1.5)
 OBSERVED, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
@@ -49,14 +43,7 @@ FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
 NAMED, LETTERS, PHONE = 40, 12, 300  # sensors with their id, pixels of its letters, and of the map on a telephone
 SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
 PATHS = ("data.path", "data.extra_data", "pooling.distances")  # of the machine that trained
-
-
-class Curves(NamedTuple):
-    """A picture with a heading and a remark."""
-
-    heading: str
-    remark: str
-    picture: Markup | None
+Curves = tuple[str, str, Markup | None]  # a heading, a remark and a picture
 
 
 def page(report: RunReport) -> str:
@@ -73,12 +60,12 @@ def page(report: RunReport) -> str:
     differing = {key for key in report.defaults if any(run.get(key) != first.get(key) for run in others)}
     defaults = report.defaults.items()
     changed = [key for key, value in defaults if any(run.settings.get(key) != value for run in report.runs)]
-    protocol = evaluation.protocol
+    protocol, baselines = evaluation.protocol, {name: evaluation[name].by_minutes() for name in report.references}
     parts = {
         "title": f"socialx report {best}",
         "report": report,
         "runs": runs,
-        "lead": _lead(report),
+        "worse": worse_steps(evaluation[best].by_minutes(), baselines, protocol),
         "reported": lead_times(protocol.horizon, protocol.step_minutes),
         "scores": {target: _scores(report, target) for target in protocol.targets},
         "ladder": [ladder(ladder_rows(evaluation))] if evaluation.published else [],
@@ -94,26 +81,10 @@ def page(report: RunReport) -> str:
         "error_tables": [error_table(evaluation, by) for by in next(iter(evaluation.by.values()), {})],
         "days": _days(report),
         "telling_day": day(int(report.days[0].seconds[0])),
-        "zone": protocol.clock.name,
         "day_legend": {"observed": OBSERVED, "forecast": FORECAST, **({INTERVALS: INTERVAL} if band else {})},
         "map": _map(report.explanation),
     }
     return render("run_page.html.j2", parts, STYLES, folder=FOLDER)
-
-
-def _lead(report: RunReport) -> list[str]:
-    """Return the verdict about the best run against the best baseline, in sentences that need no glossary."""
-    best, evaluation, unit = report.explanation.run, report.evaluation, unit_suffix(report.evaluation.protocol.unit)
-    lines = [f"The best of {len(report.runs)} runs."] if len(report.runs) > 1 else []
-    mae, name = evaluation[best].overall().mae, next(iter(report.references), best)
-    least = evaluation[name].overall().mae
-    if name == best or not (math.isfinite(mae) and least > 0):
-        return lines
-    than = f"{100 * abs(1 - mae / least):.1f} % {'better' if mae < least else 'worse'} than {MEANINGS.get(name, name)}"
-    lines.append(f"{than}, the best simple forecast ({name}: {least:.3g}{unit} off).")
-    scores = {model: evaluation[model].by_minutes() for model in (best, *report.references)}
-    where = worse_steps(scores.pop(best), scores, evaluation.protocol) if mae < least else ""
-    return [*lines, f"But worse at {where}."] if where else lines
 
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
@@ -148,15 +119,14 @@ def _learning(report: RunReport) -> list[Curves]:
         axes: dict[str, Any] = {"title": f"MAE, {unit}", "xlabel": "epoch", "ylim": limits, "xticks": ticks}
         several = len(epochs) >= LEAST_POINTS
         heading = name if len(report.runs) > 1 else ""
-        drawn.append(
-            Curves(heading, remark, chart(f"Learning curves of {name}", remark, lines, **axes) if several else None)
-        )
+        drawn.append((heading, remark, chart(f"Learning curves of {name}", remark, lines, **axes) if several else None))
     return drawn
 
 
 def _errors(report: RunReport, lines: Mapping[str, Line]) -> list[Curves]:
     """Return charts with MAE by horizon, hour and weekday for runs and the best baselines, sparse charts left out."""
-    protocol, by, drawn = report.evaluation.protocol, report.evaluation.by, []
+    protocol, by = report.evaluation.protocol, report.evaluation.by
+    drawn: list[Curves] = []
     maes = {group: {name: mae_values(by[name][group]) for name in lines} for group in next(iter(by.values()), {})}
     most = max(
         (value for group in maes.values() for values in group.values() for value in values if value > 0), default=1
@@ -173,7 +143,7 @@ def _errors(report: RunReport, lines: Mapping[str, Line]) -> list[Curves]:
         heading, places, below = division(group, by[next(iter(lines))][group], protocol)
         curves = [(places, line, lines[name]) for name, line in values.items()]
         axes = {"title": f"MAE, {protocol.unit}", "ylim": (0, 1.05 * most), **below}
-        drawn.append(Curves(heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
+        drawn.append((heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
     return drawn
 
 
@@ -197,7 +167,7 @@ def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
             axes["xlabel"] = f"local time, {zone}" if zone else "time as in the file"
             lines, area = [(hours, forecast, FORECAST), (hours, truth, OBSERVED)], (hours, *band) if band else None
             picture = chart(f"{sensor.id} on {date}", remark, lines, area, (300, 150), **axes) if len(errors) else None
-            pictures.append(Curves("", f"{date}: {remark}", picture))
+            pictures.append(("", f"{date}: {remark}", picture))
         drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
     return drawn
 
@@ -206,8 +176,8 @@ def _map(explanation: Explanation) -> dict[str, Any]:
     """Return what the template needs to draw a map with the errors of a run's sensors.
 
     dots: location, colour level and text, the worst last, so that they are drawn on top; empty without locations. ids:
-    by screen, where the ids of the worst sensors stand. bar: length in km and in percent of the width. ends: texts at
-    the ends of the colour scale.
+    height of the letters, and where the ids of the worst sensors stand, for a wide and a narrow screen. bar: length in
+    km and in percent of the width. ends: texts at the ends of the colour scale.
     """
     shown, unit = error_map(explanation), explanation.unit
     xy, notes = shown.locations()
@@ -230,13 +200,11 @@ def _map(explanation: Explanation) -> dict[str, Any]:
     ]
     named = [(*places[i], shown.ids[i]) for i in shown.worst if np.isfinite(xy[i]).all()]
     digits, km = max(0, 2 - math.floor(math.log10(max(high, 1e-6)))), round_length(width / 3 / scale)
+    phone = math.ceil(LETTERS * max(1, width / PHONE))
     ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
     return view | {
         "size": (width, height),
-        "ids": [
-            (screen, letters, _ids(named, width, height, letters))
-            for screen, letters in (("broad", LETTERS), ("narrow", math.ceil(LETTERS * max(1, width / PHONE))))
-        ],
+        "ids": [(letters, _ids(named, width, height, letters)) for letters in (LETTERS, phone)],
         "bar": (km, 100 * km * scale / width),
         "ends": ends if len(shown.worst) else (DASH, DASH),
     }
