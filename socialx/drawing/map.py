@@ -111,8 +111,8 @@ def draw_map(figure: Figure, axes: Axes, shown: SensorMap) -> None:
         places = {"s": dot_sizes(valued), "c": shown.values[valued], "zorder": 3}
         dots = axes.scatter(east[valued], north[valued], **places, **shown.colours, **EDGE)
         figure.colorbar(dots, ax=axes, **shown.colour_bar, **BAR)
-    above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": SMALL}
-    axes.annotate("\u25b2\nN", (0.98, 1), (0, 3), "axes fraction", linespacing=1, **above)
+    beside: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "top", "fontsize": SMALL}
+    axes.annotate("\u25b2\nN", (1, 1), (4, 0), "axes fraction", linespacing=1, **beside)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="attention weight", loc="best", fontsize=SMALL, title_fontsize=SMALL)
     figure.draw_without_rendering()  # lays the figure out, and again with the labels of its final limits

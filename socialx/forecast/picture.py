@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 MOST = 6  # panels: more are too small to be read
 COLUMNS = 3
 PANEL = (3.0, 2.5)  # inches
-TICKS = 3  # of a time axis
+TICKS, DATES = 5, 3  # of a time axis: times, or dates alone
+MOST_DOTS = 48  # steps of a line with dots
 SHOWN = 10  # sensors of a table that names none
 # What a panel says of a sensor with incomplete input, by its mark.
 REMARKS = {"partial": "lookback incomplete", "missing": "no reading in the lookback", "never": "never reported"}
@@ -122,7 +123,7 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
             label = None if rank else band
             axes.fill_between(ahead, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=label)
         label = None if rank else "forecast" if single else "forecasts"
-        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single else {}
+        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single and len(ahead) < MOST_DOTS else {}
         axes.plot(ahead, parts["forecast"][rank], color=VERMILION, linewidth=1.8, label=label, **dots)
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")
@@ -130,8 +131,11 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
     axes.set_title(f"Sensor {forecast.sensors[column]}{f', {remark}' if remark else ''}", fontsize=SMALL + 1)
     length = int(max(seconds[-1], times.max())) - start
     ticks, texts, _ = time_ticks(start, length, forecast.clock.local)
-    keep = slice(None, None, -(-len(ticks) // TICKS))
-    axes.set_xticks(ticks[keep], texts[keep])
+    keep = slice(None, None, -(-len(ticks) // (TICKS if ":" in texts[0] else DATES)))
+    ticks, texts = ticks[keep], texts[keep]
+    if "\n" in "".join(texts[1:2]):  # the date of the first would touch that of the second
+        texts[0] = texts[0].split("\n")[0]
+    axes.set_xticks(ticks, texts)
     axes.set_xlim(0, length)
     axes.tick_params(labelsize=SMALL)
     plain(axes, "y")

@@ -53,6 +53,7 @@ def page(profile: Profile) -> str:
         "rates": rate_rows(profile),
         "window_facts": window_facts(profile),
         "operator_waiting": operator_waiting(profile),
+        "changed": [(key, setting(profile.setting(key)), source) for key, source in profile.origin.items()],
         "missing": [(why, ", ".join(keys)) for why, keys in missing_reasons(profile).items()],
     }
     return render("profile_page.html.j2", parts, STYLES, folder=FOLDER)
@@ -103,9 +104,9 @@ class ProfileView:
         """Return a chart with a point per step time, and lines at the 50th and the 95th percentile."""
         times, line, picture = self.profile.step_ms, self.profile.timeline, None
         p50, p95, p99 = (number(ms, unit=f"{NBSP}ms") for ms in (times.p50, times.p95, times.p99))
-        remark = f"Half of the steps take at most {p50}, 95% at most {p95}, 99% at most {p99}."
+        remark = f"Median (p50) {p50}, 95th percentile (p95) {p95}, 99th (p99) {p99}."
         if any(map(is_known, line.step_ms)):
-            remark += " The solid line is at the half, the dashed line at 95%."
+            remark += " The solid line is the median, the dashed line p95."
             ms = np.array(line.step_ms, float)
             places = line.steps_per_point * np.arange(len(ms))
 
@@ -114,7 +115,8 @@ class ProfileView:
                 for value, style in ((times.p50, "solid"), (times.p95, "dashed")):
                     axes.axhline(value, color=COLOURS["Soft"], linestyle=style, linewidth=1, zorder=1)
                 top = 1.05 * max(times.p95, float(np.nanmax(ms)))
-                axes.set(title="ms", xlabel="step", xlim=(0, max(int(places[-1]), 5)), ylim=(0, top))
+                last = max(int(places[-1]), 5)
+                axes.set(title="ms", xlabel="step", xlim=(-0.02 * last, 1.02 * last), ylim=(0, top))
 
             picture = inline("Step times", remark, draw)
         slowest = ", ".join(map(str, times.outliers))
@@ -127,7 +129,3 @@ class ProfileView:
             both = f", both with trainer.threads = {trial.threads}" if trial.threads else ""
             rows.append((f"{trial.setting} = {setting(trial.value)}{both}", str(trial)))
         return rows
-
-    def changed_settings(self) -> list[tuple[str, str, str]]:
-        """Return a row per setting other than the default: key, value, source."""
-        return [(key, setting(self.profile.setting(key)), source) for key, source in self.profile.origin.items()]

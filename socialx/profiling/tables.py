@@ -128,7 +128,7 @@ def rate_rows(p: Profile) -> list[tuple[str, str, str]]:
     rows = [
         ("windows/s", number(speed.windows_per_s), f"{number(1 / p.step_s)} steps/s"),
         ("sensor-timesteps/s", _scaled(speed.sensor_steps_per_s), "readings of one sensor in one window"),
-        ("median step", number(times.p50, unit=" ms"), f"p95 {number(times.p95, unit=' ms')}"),
+        ("median step (p50)", number(times.p50, unit=" ms"), f"p95 {number(times.p95, unit=' ms')}"),
         ("GPU busy", percent(p.gpu_busy), f"SM efficiency {percent(p.sm_efficiency)}"),
         ("cores used", number(host.cores_used), f"of {host.cores}, with {counted(host.threads, 'thread')}"),
         ("cores of other programs", number(host.others_used, digits=1), "used by them meanwhile"),
@@ -177,7 +177,7 @@ def window_facts(p: Profile) -> list[str]:
 
 def busy_machine(profile: Profile) -> str:
     """Return a warning that programs outside took many cores, or an empty text."""
-    return f"{profile.others.capitalize()}: measure again when they have ended." if profile.others else ""
+    return f"{profile.others.capitalize()}. Stop them and profile again." if profile.others else ""
 
 
 def operator_waiting(profile: Profile) -> str:

@@ -92,9 +92,14 @@ def _heads(layers: Sequence[Layer]) -> TextTable:
 def plot_explanation(explanation: Explanation, path: Path) -> None:
     """Draw an explanation into a .png, .svg or .pdf, atomically; two renders are equal to the byte."""
     radii = [layer for layer in explanation.layers if layer.heads]
-    panels: list[Any] = [["map", "map"], ["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
+    shown = error_map(explanation)
+    xy = shown.locations()[0]
+    xy = xy[np.isfinite(xy).all(axis=1)]
+    panels: list[Any] = [["map", "map"]] * 2 + [["horizon", "radii" if radii else "horizon"], ["hour", "worst"]]
+    if len(xy) and np.subtract(*np.ptp(xy, axis=0)) < 0:  # further from north to south than from west to east
+        panels = [["map", "horizon"], ["map", "hour"], ["radii" if radii else "worst", "worst"]]
     with picture(path) as figure:
-        axes = figure.subplot_mosaic(panels, height_ratios=(2, 1, 1))
+        axes = figure.subplot_mosaic(panels)
         count = f"{explanation.count:,} forecasts" if explanation.count else "no valid target"
         mae = "" if explanation.mae is None else f": MAE {explanation.mae:.3f} {explanation.unit}"
         name = f"{Path(explanation.run).name} on {explanation.protocol.dataset}"
@@ -107,7 +112,7 @@ def plot_explanation(explanation: Explanation, path: Path) -> None:
         _draw_worst(axes["worst"], explanation.sensors, explanation.mae, explanation.unit)
         if radii:
             _draw_radii(axes["radii"], radii)
-        draw_map(figure, axes["map"], error_map(explanation))
+        draw_map(figure, axes["map"], shown)
 
 
 def error_map(explanation: Explanation) -> SensorMap:
@@ -164,8 +169,7 @@ def _draw_links(axes: Axes, sensors: Sequence[SensorErrors], xy: np.ndarray) -> 
         width = WIDTHS[min(int(weight / thirds), len(WIDTHS) - 1)]
         look = {"arrowstyle": "-|>", "color": BLUE, "alpha": 0.85, "linewidth": width, "mutation_scale": 8 + 2 * width}
         axes.annotate("", xy[i], xy[near], arrowprops={**look, "shrinkA": 0, "shrinkB": 4}, zorder=2)
-    worst = min(WORST, len(sensors))
-    return f"arrows: to the {worst} worst sensors from the {LINKS} neighbours with the largest weights"
+    return f"arrows: from the {LINKS} neighbours with most weight"
 
 
 def division(by: str, rows: Sequence[ErrorRow], protocol: ScoringProtocol) -> tuple[str, Any, dict[str, Any]]:
@@ -176,10 +180,10 @@ def division(by: str, rows: Sequence[ErrorRow], protocol: ScoringProtocol) -> tu
     )
     zone, days = protocol.clock.name, (*DAYS, "hol.")[: len(rows)]
     middles = np.arange(len(rows)) + 0.5
-    hour = f"hour that is forecast{f', {zone}' if zone else ''}"
+    hour = f"target hour{f', {zone}' if zone else ''}"
     divisions: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "horizon": (
-            "By horizon",
+            "By lead time",
             [row.key for row in rows],
             {"xlabel": "minutes ahead", "xlim": (0, last)} | ({"xticks": steps} if steps else {}),
         ),
@@ -190,10 +194,11 @@ def division(by: str, rows: Sequence[ErrorRow], protocol: ScoringProtocol) -> tu
 
 
 def _draw_errors(axes: Axes, explanation: Explanation, by: str) -> None:
+    run = Path(explanation.run).name
     rows: dict[str, Sequence[ErrorRow]] = {
-        name: getattr(errors, f"by_{by}") for name, errors in {**explanation.references, "run": explanation}.items()
+        name: getattr(errors, f"by_{by}") for name, errors in {**explanation.references, run: explanation}.items()
     }
-    heading, places, below = division(by, rows["run"], explanation.protocol)
+    heading, places, below = division(by, rows[run], explanation.protocol)
     looks = [*REFERENCES[: len(rows) - 1], {"color": LINE, "marker": "o", "markersize": 4}]
     lines = zip(rows.items(), looks, strict=True)
     drawn = [(places, mae_values(table), {"marker": "", "label": name} | look) for (name, table), look in lines]
@@ -230,7 +235,7 @@ def _draw_radii(axes: Axes, layers: Sequence[Layer]) -> None:
         for key in ("gate_radius_km", "softness_km", "distance_km")
     )
     low = np.maximum(radius - softness, 0)
-    axes.barh(bars, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="soft radius")
+    axes.barh(bars, radius + softness - low, left=low, height=0.5, color=LINE, alpha=0.3, label="gate width")
     axes.scatter(radius, bars, marker="|", s=90, color=LINE, linewidths=2)
     if np.isfinite(distance).any():
         axes.scatter(distance, bars, marker="o", s=20, color=POINT, zorder=3, label="mean distance of the weights")

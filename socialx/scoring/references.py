@@ -15,8 +15,13 @@ from socialx.data.calendar import Calendar, slots_per_day
 from socialx.data.climatology import WEEKDAY_DAYS, HistoricalMedians, median
 from socialx.dataset import Dataset
 
-REFERENCES = ("naive, zeros not masked", "naive", "historical average", "historical median")
-ZEROS_COPIED, LAST_VALID, AVERAGE, MEDIAN = REFERENCES
+MEANINGS = {
+    "naive, zeros not masked": "repeating the last row, missing values as 0",
+    "naive": "repeating the last observation",
+    "historical average": "the usual value of that hour (mean for the time of the week)",
+    "historical median": "the usual value of that hour (median for the time of the week)",
+}
+REFERENCES = ZEROS_COPIED, LAST_VALID, AVERAGE, MEDIAN = tuple(MEANINGS)
 
 
 class NaiveLast(nn.Module):

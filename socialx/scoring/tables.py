@@ -182,7 +182,8 @@ def error_table(evaluation: Evaluation, by: str) -> TextTable:
     last = list(rows.values())[-1]
     order = [index for index, row in enumerate(last) if row.count]
     unit = f" in{unit_suffix(protocol.unit)}" if unit_suffix(protocol.unit) else ""
-    title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {by}"
+    word = "lead time" if by == "horizon" else by
+    title = f"{evaluation.split} windows, {next(iter(protocol.targets))}, MAE{unit} by {word}"
     if by == "sensor":
         order = sorted(order, key=lambda index: -(last[index].mae or 0))[:WORST]
         title += f", the {len(order)} worst of {len(last)}" if len(order) < len(last) else ", the worst first"
@@ -190,7 +191,7 @@ def error_table(evaluation: Evaluation, by: str) -> TextTable:
         (key_text(by, last[i].key), *(number(errors[i].mae, 4) for errors in rows.values()), f"{last[i].count:,}")
         for i in order
     ]
-    return TextTable(title, (by, *rows, "readings"), cells, long=1 + len(rows))
+    return TextTable(title, (word, *rows, "readings"), cells, long=1 + len(rows))
 
 
 def rule_table(name: str, rules: RuleErrors, evaluation: Evaluation) -> TextTable:
@@ -321,7 +322,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         lines.insert(2, f"scored: the {period.windows:,} windows whose forecast lies {within}")
     for name, trained in protocol.trained.items():
         epoch = f"weights of epoch {trained.epoch}" if trained.epoch else "weights before the first epoch ended"
-        reads = f", reads {protocol.lookback} steps and the climatology before each day" if trained.past_days else ""
+        reads = f", reads {protocol.lookback} steps and climatology up to the day before" if trained.past_days else ""
         lines.append(f"{name}: {epoch}, {trained.parameters:,} parameters, seed {trained.seed}{reads}")
         if trained.checksum != protocol.checksum:
             seen, between = "it may have seen some of these windows", ""

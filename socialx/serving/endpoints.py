@@ -322,7 +322,8 @@ def _add_states(app: FastAPI, service: Service) -> None:
         stuck = service.worker.stuck(service.timeout_s)
         latest, reasons, last_data = service.served.latest, [service.reason], None
         if latest is not None:
-            reasons += [latest.reason, f"the last row is older than {LATE_STEPS} steps" if latest.late else ""]
+            minutes = LATE_STEPS * latest.experiment.data.store.step_minutes
+            reasons += [latest.reason, f"the last row is older than {minutes} minutes" if latest.late else ""]
             last_data = f"{duration(latest.age_s)} ago"
         reason = "; ".join(filter(None, reasons))
         if stopped or stuck:

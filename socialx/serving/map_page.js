@@ -47,8 +47,8 @@ function rated(column, value) {
   return isNumber(value) && (isNumber(free) || !shares()) ? value / (shares() ? free : 1) : null;
 }
 function said(column, value) {
-  const share = shares() && isNumber(value) ? `, ${Math.round(100 * rated(column, value))} % of free flow` : "";
-  return `${network.sensors[column].id}: ${isNumber(value) ? `${value.toFixed(1)} ${network.unit}${share}` : "no reading"}`;
+  const share = shares() && isNumber(value) ? `, ${Math.round(100 * rated(column, value))} % of free-flow speed` : "";
+  return `${network.sensors[column].id}: ${isNumber(value) ? `${value.toFixed(1)} ${network.unit}${share}` : "no observation"}`;
 }
 
 // A round step that covers a span in at most so many parts.
@@ -80,9 +80,10 @@ function legend() {
   const unit = shares() ? "%" : network.unit;
   const texts = [...Array(CLASSES).keys()].map(at => `${edge(at)} to ${edge(at + 1)} ${unit}`);
   if (shares()) [texts[0], texts[CLASSES - 1]] = [`under ${edge(1)} %`, `${edge(CLASSES - 1)} % and more`];
-  byId("scale").textContent = shares() ? "Colour: share of the sensor's free-flow speed." : "";
+  byId("scale").textContent = shares()
+    ? "Colour: share of the sensor's free-flow speed, which 5 % of its observations exceed." : "";
   byId("legend").replaceChildren();
-  [...texts, "no reading"].forEach((text, at) => {
+  [...texts, "no observation"].forEach((text, at) => {
     const r = Math.max(5, 9 - at * 0.7);
     keyed(byId("legend"), ["circle", {cx: 10, cy: 10, r, class: at < CLASSES ? `s${at}` : "sn"}], text);
   });
@@ -90,8 +91,9 @@ function legend() {
 
 // --- the map: Web Mercator, in which the world is a square of side 1 -----------------------------------------------
 
-// x, y: the centre in the square.  scale: pixels of its side.  fit: that at which all sensors are seen.
-const view = {x: 0, y: 0, scale: 1, fit: 1, wide: 1, high: 1, box: [0, 0, 0, 0]};
+// x, y: the centre in the square.  scale: pixels of its side.  fit: that at which all sensors are seen.  corners: of the
+// box, across and down, where the scale and the north arrow stand.  signs: their boxes in pixels of the map.
+const view = {x: 0, y: 0, scale: 1, fit: 1, wide: 1, high: 1, box: [0, 0, 0, 0], corners: {}, signs: []};
 const mercator = (latitude, longitude) => [
   longitude / 360 + 0.5,
   0.5 - Math.log(Math.tan(Math.PI / 4 + latitude * Math.PI / 360)) / (2 * Math.PI),
@@ -144,9 +146,9 @@ function look(x, y, size) {
     dot.circle.setAttribute("cx", dot.at[0].toFixed(1));
     dot.circle.setAttribute("cy", dot.at[1].toFixed(1));
   }
+  ruler();
   label();
   streets();
-  ruler();
 }
 
 // The point under the pointer, in pixels of the map, keeps its place.
@@ -194,12 +196,14 @@ function listen(map) {
   byId("smaller").addEventListener("click", () => zoom(1 / 1.7));
 }
 
-// Ids beside the dots, the slowest first, where none covers another one or a dot; of many sensors only the chosen one.
+// Ids beside the dots, the slowest first, where none covers another one, a dot, the scale or the north arrow; of many
+// sensors only the chosen one.
 function label() {
   const pen = document.createElement("canvas").getContext("2d"), high = 14;
   pen.font = FONT;
   const near = dots.filter(dot => inView(dot.at));
   const covered = near.map(({at: [x, y], radius}) => [x - radius, y - radius, x + radius, y + radius]);
+  covered.push(...view.signs);
   const free = box => box[0] >= 0 && box[1] >= 0 && box[2] <= view.wide && box[3] <= view.high
     && !covered.some(other => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3]);
   byId("ids").replaceChildren();
@@ -234,16 +238,32 @@ function streets() {
   for (const tile of old.values()) tile.remove();
 }
 
-// A bar of a round length, and where north is.
+// A bar of a round length, and where north is, in corners without a dot; they stay there while the map moves.
 function ruler() {
   const middle = Math.PI - 2 * Math.PI * view.y, km = EQUATOR_KM / Math.cosh(middle) / view.scale;  // of a pixel
   const unit = 10 ** Math.floor(Math.log10(120 * km)), length = [5, 2, 1].find(size => size * unit <= 120 * km) * unit;
-  const bottom = view.high - 10, right = 10 + length / km, north = view.wide - 16;
+  const inside = ([left, top, right, bottom]) => ({at: [x, y], radius}) =>
+    x + radius > left && x - radius < right && y + radius > top && y - radius < bottom;
+  const box = ([right, low], wide, high) => {
+    const [x, y] = [right ? view.wide - wide : 0, low ? view.high - high : 0];
+    return [x, y, x + wide, y + high];
+  };
+  const sizes = {scale: [length / km + 20, 32], north: [32, 46]};
+  if (view.scale <= view.fit) {
+    const covers = (name, corner) => dots.filter(inside(box(corner, ...sizes[name]))).length;
+    const emptiest = (name, corners) => corners.toSorted((one, other) => covers(name, one) - covers(name, other))[0];
+    const scale = emptiest("scale", [[0, 1], [1, 1], [0, 0], [1, 0]]);
+    const others = [[1, 0], [0, 0], [1, 1], [0, 1]].filter(corner => `${corner}` !== `${scale}`);
+    view.corners = {scale, north: emptiest("north", others)};
+  }
+  view.signs = Object.entries(view.corners).map(([name, corner]) => box(corner, ...sizes[name]));
+  const [[left, , right, bottom], [west, top]] = view.signs, north = west + 16;
   byId("ruler").replaceChildren();
-  element(byId("ruler"), "path", {d: `M10 ${bottom - 6}V${bottom}H${right}V${bottom - 6}`});
-  element(byId("ruler"), "text", {x: 14, y: bottom - 5}, length < 1 ? `${Math.round(1000 * length)} m` : `${length} km`);
-  element(byId("ruler"), "path", {d: `M${north} 40V22M${north - 5} 28L${north} 21L${north + 5} 28`});
-  element(byId("ruler"), "text", {x: north - 4, y: 16}, "N");
+  element(byId("ruler"), "path", {d: `M${left + 10} ${bottom - 16}V${bottom - 10}H${right - 10}V${bottom - 16}`});
+  const text = length < 1 ? `${Math.round(1000 * length)} m` : `${length} km`;
+  element(byId("ruler"), "text", {x: left + 14, y: bottom - 15}, text);
+  element(byId("ruler"), "path", {d: `M${north} ${top + 40}v-18m-5 6l5 -7l5 7`});
+  element(byId("ruler"), "text", {x: north - 4, y: top + 16}, "N");
 }
 
 // --- the curve of a sensor ------------------------------------------------------------------------------------------
@@ -283,7 +303,7 @@ function lines() {
     drawn.push({name: "earlier", values: series(earlier, "forecast", before - count), text});
     band("earlier band", earlier, before - count);
   }
-  drawn.push({name: "read", values: observed, text: "read"}, {name: "usual", values: usual, text: "usual"});
+  drawn.push({name: "read", values: observed, text: "observed"}, {name: "usual", values: usual, text: "climatology (mean at that time of the week)"});
   return {drawn, bands, before};
 }
 
@@ -316,7 +336,7 @@ function drawCurve() {
   for (const {name, values: line, text} of drawn) {
     const path = line.map((value, at) => isNumber(value) ? `${isNumber(line[at - 1]) ? "L" : "M"}${x(at)} ${y(value)}` : "");
     add("path", {class: name, d: path.join("") || "M0 0"});
-    line.forEach((value, at) => {  // a reading between two gaps
+    line.forEach((value, at) => {  // an observation between two gaps
       if (isNumber(value) && !isNumber(line[at - 1]) && !isNumber(line[at + 1])) add("circle", {cx: x(at), cy: y(value), r: 2.5});
     });
     keyed(byId("lines"), ["path", {class: name, d: "M0 10H20"}], text);
@@ -324,8 +344,8 @@ function drawCurve() {
   const at = before - 1 + step();
   add("path", {class: "at", d: `M${x(at)} 20V${high - 20}`});
   const ends = step() && bands.length ? ` (${shown(bands[0].low[at])} to ${shown(bands[0].high[at])})` : "";
-  const value = valuesAt(step())[chosen], number = isNumber(value) ? `${shown(value)} ${network.unit}${ends}` : "no reading";
-  byId("value").textContent = `${moment(step())}, ${clock(step()).slice(11)}: ${number}, usual ${shown(curve.usual[at])}.`;
+  const value = valuesAt(step())[chosen], number = isNumber(value) ? `${shown(value)} ${network.unit}${ends}` : "no observation";
+  byId("value").textContent = `${moment(step())}, ${clock(step()).slice(11)}: ${number}, climatology ${shown(curve.usual[at])}.`;
 }
 
 // --- the table ------------------------------------------------------------------------------------------------------
@@ -336,9 +356,9 @@ function columns() {
   const all = [
     {key: "sensor", text: "sensor", value: column => network.sensors[column].id, write: text => text},
     {key: "value", text: moment(step()), value: column => values[column], write: shown},
-    {key: "share", text: "of free flow", value: column => rated(column, values[column]),
+    {key: "share", text: "of free-flow speed", value: column => rated(column, values[column]),
       write: share => isNumber(share) ? `${Math.round(100 * share)} %` : DASH},
-    {key: "lowest", text: "lowest ahead", value: column => lowest[column], write: shown},
+    {key: "lowest", text: "lowest forecast", value: column => lowest[column], write: shown},
     {key: "input", text: "input", value: column => latest.input_status[0][column], write: text => text},
   ];
   return all.filter(({key}) => key !== "share" || shares());
@@ -381,7 +401,7 @@ function tabulate() {
   }
   byId("more").textContent = matching.length > ROWS ? `${ROWS} of ${matching.length} sensors: search or sort for the others.`
     : matching.length ? "" : "No sensor has this in its name.";
-  return matching.find(column => latest.input_status[0][column] === "complete") ?? matching[0];
+  return matching.find(column => isNumber(valuesAt(0)[column])) ?? matching[0];
 }
 
 function heads(listed) {
@@ -417,7 +437,7 @@ function draw() {
   }
   if (dots.length) label();
   const read = values.filter(isNumber);
-  const all = read.length ? `mean ${shown(mean(read))}, lowest ${shown(least(read))} ${network.unit}` : "no reading";
+  const all = read.length ? `mean ${shown(mean(read))}, lowest ${shown(least(read))} ${network.unit}` : "no observation";
   byId("name").textContent = `${network.feature} of ${network.sensors.length} sensors, ${name}`;
   byId("about").textContent = `A map of the sensors, coloured by value: ${all}. The table has all values.`;
   byId("said").textContent = `${read.length} of ${network.sensors.length} sensors, ${moment(step())}: ${all}.`;

@@ -274,9 +274,9 @@ def test_a_picture_is_written_and_the_same_every_time(run: Path, tmp_path: Path)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     shown = texts(tmp_path / "one.svg")
     for words in (
-        *("Sensors by MAE, mph", "MAE by horizon", "MAE by hour", "each head reaches", "The 4 worst sensors"),
+        *("Sensors by MAE, mph", "MAE by lead time", "MAE by hour", "each head reaches", "The 4 worst sensors"),
         *("minutes ahead", "km within which", "attention weight", "naive", "historical average"),
-        *("from the 2 neighbours", "forecast, America/Los_Angeles", "test windows, 2012"),
+        *("from the 2 neighbours", "target hour, America/Los_Angeles", "test windows, 2012"),
     ):
         assert words in shown
 

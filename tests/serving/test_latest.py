@@ -98,7 +98,7 @@ def test_the_server_looks_by_itself(followed: Service, monkeypatch: pytest.Monke
 def test_ready_says_the_age_of_data(age_s: int, words: str, followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late is what is older than three steps; a file without a zone is given a day more."""
     monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: age_s)
-    late = "the last row is older than 3 steps" if age_s > 15 * 60 else ""
+    late = "the last row is older than 15 minutes" if age_s > 15 * 60 else ""
     with TestClient(make_app(followed)) as client:
         answer = client.get("/ready").json()
         assert answer == {"ready": True, "reason": late, "last_data": f"{words} ago", "adapted_before": None}
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_keeps_the_older_forecast(name: str, followed
         ready = client.get("/ready")
         assert ready.status_code == 200
         assert ready.json()["ready"]
-        assert re.fullmatch(f"{re.escape(latest.reason)}; .* 3 steps", ready.json()["reason"])
+        assert re.fullmatch(f"{re.escape(latest.reason)}; .* 15 minutes", ready.json()["reason"])
         assert latest.reason
         assert str(path.parent) not in latest.reason
         assert client.get("/forecast/latest").json() == before

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ CHANGES = """async () => {
     clicks.push(await counted(() => choose(+row.dataset.sensor)));
   return [steps, clicks]; }"""
 TILE = '<svg xmlns="http://www.w3.org/2000/svg" width="256" height="256"/>'
+USUAL = "climatology (mean at that time of the week)"
 TILES = "https://tiles.example/{z}/{x}/{y}.png"
 
 
@@ -156,7 +157,7 @@ def test_the_slider_moves_colours_texts_and_the_table(followed: Service) -> None
         assert shown.evaluate(LOOKS) == ["sn", "s3", "s1", "s5"]
         assert texts(shown, "#time") == ["last data, 2012-05-04 09:15"]
         assert "mean 50.0, lowest 30.0 mph" in texts(shown, "#said")[0]
-        assert {"60 to 70 %", "90 % and more", "no reading"} <= set(texts(shown, "#legend li"))
+        assert {"60 to 70 %", "90 % and more", "no observation"} <= set(texts(shown, "#legend li"))
         assert "now" not in shown.evaluate("document.body.innerText").split()
         slide(shown, 12)
         assert shown.evaluate(LOOKS) == ["s5", "s5", "s0", "s0"]
@@ -168,7 +169,7 @@ def test_the_slider_moves_colours_texts_and_the_table(followed: Service) -> None
             [f"{speeds[3 - at]:.1f}", share, "%"]
             for _, at, share in sorted(zip(ids, range(4), ("350", "125", "33", "14"), strict=True))
         ]
-        assert texts(shown, "#head th") == ["sensor", "+60 min", "of free flow", "lowest ahead \u25b2", "input"]
+        assert texts(shown, "#head th")[1:4] == ["+60 min", "of free-flow speed", "lowest forecast \u25b2"]
         shown.click("#head th:nth-child(2) button")
         assert texts(shown, "#rows th") == [ids[at] for at in (3, 2, 1, 0)]
         shown.click("#head th:nth-child(2) button")
@@ -190,7 +191,7 @@ def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
             until(shown, f"byId('chosen').textContent === 'Sensor {ids[place]}'")
             rows = shown.evaluate("[...document.querySelectorAll('tr.chosen')].map(e => e.innerText)")
             assert rows[0].startswith(ids[place])
-        assert texts(shown, "#lines li") == ["forecast", "forecast of 08:15", "read", "usual"]
+        assert texts(shown, "#lines li") == ["forecast", "forecast of 08:15", "observed", USUAL]
         at, sensor = shown.evaluate("[dots[0].at, dots[0].id]")
         shown.click("#map", position={"x": at[0] + 9, "y": at[1] + 9})  # a target of 40 pixels
         until(shown, f"curve.sensor === '{sensor}'")
@@ -202,13 +203,15 @@ def test_a_click_shows_the_curve_of_a_sensor(followed: Service) -> None:
         assert drawn["read"] == sum(value is not None for value in curve["observed"])
         slide(shown, 6)
         forecast = curve["latest"]["forecast"]["avg_speed"][0][5][0]
-        assert texts(shown, "#value")[0].startswith(f"+30 min, 09:45: {forecast:.1f} mph, usual")
+        assert texts(shown, "#value")[0].startswith(f"+30 min, 09:45: {forecast:.1f} mph, climatology")
 
 
 def test_old_data_is_red_and_fresh_data_is_not(followed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with live(followed) as shown:
         said, colour = shown.evaluate("[byId('age').textContent, getComputedStyle(byId('age')).color]")
-        words = r"Last data: \d+\.\d years ago, 2012-05-04 09:15 \(America/Los_Angeles\)\. The last row is"
+        words = (
+            r"Last data: \d+\.\d years ago, 2012-05-04 09:15 \(America/Los_Angeles\)\. The last row is older than 15"
+        )
         assert re.match(words, said)
         monkeypatch.setattr("socialx.serving.latest.age_seconds", lambda zone, second: 840)
         shown.evaluate("check()")
@@ -217,12 +220,14 @@ def test_old_data_is_red_and_fresh_data_is_not(followed: Service, monkeypatch: p
         assert shown.evaluate("getComputedStyle(byId('age')).color") != colour
 
 
-def test_the_map_is_enlarged_and_no_label_covers_another(followed: Service) -> None:
+def test_the_map_is_enlarged_and_no_label_covers_a_sign_or_a_dot(followed: Service) -> None:
     """By wheel, buttons and two fingers; a drag moves it."""
     with live(followed, SCREENS[0]) as shown:
         boxes = shown.evaluate(LABELS)
         assert len(boxes) == 4
-        for one, other in combinations(boxes, 2):
+        signs = shown.evaluate("view.signs")  # the scale and the north arrow
+        points = shown.evaluate("dots.map(({at: [x, y]}) => [x - 3, y - 3, x + 3, y + 3])")
+        for one, other in (*combinations(boxes + signs, 2), *product(boxes + signs, points)):
             assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
         fit = shown.evaluate("view.scale")
         shown.evaluate(FINGERS, [150, 200])

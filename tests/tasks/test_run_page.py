@@ -161,9 +161,9 @@ def test_scores_settings_and_radii_are_told() -> None:
     text = Outline(page(report)).text
     for said in (
         *(
-            "second: MAE 2.90\u00a0mph",
+            "second: on average 2.90\u00a0mph off",
             "The best of 2 runs.",
-            "29.3 % better than the best baseline (historical average",
+            "29.3 % better than the usual value of that hour (mean for the time of the week), the best simple forecast",
         ),
         *("15 minutes ahead", "2.9000", "4.2000", "Graph WaveNet", "DCRNN split 70/10/20: 70 / 10 / 20 windows"),
         *("trainer.seed", "differs", "--width", "base.yaml", "4 epochs in 4 min; best epoch 3"),

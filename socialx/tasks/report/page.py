@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -21,40 +21,29 @@ from socialx.drawing.page import NBSP, Line, chart, environment, files, render, 
 from socialx.drawing.terminal import DASH, duration, is_known, lead_times, number, unit_suffix
 from socialx.scoring.explanation import division, error_map
 from socialx.scoring.metrics import Scores, mae_values
+from socialx.scoring.references import MEANINGS
 from socialx.scoring.results import Explanation
-from socialx.scoring.tables import error_table, ladder, ladder_rows, mape_notes, protocol_lines, verdicts
+from socialx.scoring.tables import error_table, ladder, ladder_rows, mape_notes, protocol_lines, verdicts, worse_steps
 from socialx.tasks.report.contents import LEVEL, RunReport
 
 FOLDER = Path(__file__).parent
 STYLES = files("page.css", "run_page.css", folder=FOLDER)
-RUNS = (
-    Line("C1", 3),
-    Line("C3", dashes=(8, 4)),
-    Line("C4", dashes=(2, 5)),
-    Line("C5", dashes=(12, 4, 2, 4)),
-    Line("C3", dashes=(4, 4)),
-    Line("C4", dashes=(16, 4)),
-)  # more runs have no line
+RUNS: tuple[Line, ...] = (Line("C1", 3), Line("C3", dashes=(8, 4)), Line("C4", dashes=(2, 5)))
+RUNS += (Line("C5", dashes=(12, 4, 2, 4)), Line("C3", dashes=(4, 4)), Line("C4", dashes=(16, 4)))  # more have no line
 REFERENCES = (Line("C2", dashes=(6, 4)), Line("C2", dashes=(1, 5)), Line("C2", dashes=(10, 3, 1, 3)))
 TRAINING, VALIDATION, BEST = Line("C2", dashes=(6, 4)), Line("C1", 3), Line("C3", 1.5)
 OBSERVED, FORECAST, INTERVAL = Line("Ink", 1.25), Line("C1", 2.25), Line("Area", 8)
 INTERVALS = f"{100 * LEVEL:g} % prediction interval"
 LEARNING = {"training MAE": TRAINING, "validation MAE": VALIDATION, "best epoch, whose weights are used": BEST}
-WIDE, HIGHEST, MARGIN = 640, 520, 14  # of the map, in its own units
+WIDE, HIGHEST, MARGIN = 640, 420, 14  # of the map, in its own units
 LEVELS = 9  # of the colours of the map
 MOST_TICKS = 8  # epochs with a label
 LEAST_POINTS = 3  # of a chart: what has fewer is told in numbers alone
 FULL_SIZE = 250  # sensors on the map: the dots of more are smaller
+NAMED, LETTERS, PHONE = 40, 12, 300  # sensors with their id, pixels of its letters, and of the map on a telephone
 SECTIONS = ("data", "model", "pooling")  # whose settings tell what the model of a card is
 PATHS = ("data.path", "data.extra_data", "pooling.distances")  # of the machine that trained
-
-
-class Curves(NamedTuple):
-    """A picture with a heading and a remark."""
-
-    heading: str
-    remark: str
-    picture: Markup | None
+Curves = tuple[str, str, Markup | None]  # a heading, a remark and a picture
 
 
 def page(report: RunReport) -> str:
@@ -71,12 +60,12 @@ def page(report: RunReport) -> str:
     differing = {key for key in report.defaults if any(run.get(key) != first.get(key) for run in others)}
     defaults = report.defaults.items()
     changed = [key for key, value in defaults if any(run.settings.get(key) != value for run in report.runs)]
-    protocol = evaluation.protocol
+    protocol, baselines = evaluation.protocol, {name: evaluation[name].by_minutes() for name in report.references}
     parts = {
         "title": f"socialx report {best}",
         "report": report,
         "runs": runs,
-        "lead": _lead(report),
+        "worse": worse_steps(evaluation[best].by_minutes(), baselines, protocol),
         "reported": lead_times(protocol.horizon, protocol.step_minutes),
         "scores": {target: _scores(report, target) for target in protocol.targets},
         "ladder": [ladder(ladder_rows(evaluation))] if evaluation.published else [],
@@ -86,24 +75,16 @@ def page(report: RunReport) -> str:
         "unchanged": [(key, setting(value)) for key, value in defaults if key not in changed],
         "learning": _learning(report),
         "learning_legend": LEARNING,
+        "meanings": {name: text for name, text in MEANINGS.items() if name in report.references},
         "lines": lines,
         "errors": _errors(report, lines),
         "error_tables": [error_table(evaluation, by) for by in next(iter(evaluation.by.values()), {})],
         "days": _days(report),
         "telling_day": day(int(report.days[0].seconds[0])),
-        "zone": protocol.clock.name,
         "day_legend": {"observed": OBSERVED, "forecast": FORECAST, **({INTERVALS: INTERVAL} if band else {})},
         "map": _map(report.explanation),
     }
     return render("run_page.html.j2", parts, STYLES, folder=FOLDER)
-
-
-def _lead(report: RunReport) -> str:
-    """Return the verdict about the best run."""
-    best, runs = report.explanation.run, report.runs
-    verdict = next((line for line in verdicts(report.evaluation) if line.startswith(f"{best}: ")), None)
-    several = f"The best of {len(runs)} runs. " if len(runs) > 1 else ""
-    return several + (f"{verdict}." if verdict else "")
 
 
 def _scores(report: RunReport, target: str) -> dict[str, dict[str, Scores]]:
@@ -137,15 +118,15 @@ def _learning(report: RunReport) -> list[Curves]:
         name, ticks = run.name, places[:: -(-len(places) // MOST_TICKS)]
         axes: dict[str, Any] = {"title": f"MAE, {unit}", "xlabel": "epoch", "ylim": limits, "xticks": ticks}
         several = len(epochs) >= LEAST_POINTS
-        drawn.append(
-            Curves(name, remark, chart(f"Learning curves of {name}", remark, lines, **axes) if several else None)
-        )
+        heading = name if len(report.runs) > 1 else ""
+        drawn.append((heading, remark, chart(f"Learning curves of {name}", remark, lines, **axes) if several else None))
     return drawn
 
 
 def _errors(report: RunReport, lines: Mapping[str, Line]) -> list[Curves]:
     """Return charts with MAE by horizon, hour and weekday for runs and the best baselines, sparse charts left out."""
-    protocol, by, drawn = report.evaluation.protocol, report.evaluation.by, []
+    protocol, by = report.evaluation.protocol, report.evaluation.by
+    drawn: list[Curves] = []
     maes = {group: {name: mae_values(by[name][group]) for name in lines} for group in next(iter(by.values()), {})}
     most = max(
         (value for group in maes.values() for values in group.values() for value in values if value > 0), default=1
@@ -162,33 +143,31 @@ def _errors(report: RunReport, lines: Mapping[str, Line]) -> list[Curves]:
         heading, places, below = division(group, by[next(iter(lines))][group], protocol)
         curves = [(places, line, lines[name]) for name, line in values.items()]
         axes = {"title": f"MAE, {protocol.unit}", "ylim": (0, 1.05 * most), **below}
-        drawn.append(Curves(heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
+        drawn.append((heading, "", chart(f"MAE by {group}", "; ".join(ranges), curves, **axes)))
     return drawn
 
 
 def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
     """Return pictures of forecast and truth on the chosen days for the worst, the median and the best sensor."""
-    unit = report.explanation.unit
+    unit, zone = report.explanation.unit, report.evaluation.protocol.clock.name
     scored = [sensor for sensor in report.explanation.sensors if sensor.mae is not None]
-    chosen = {"the worst": scored[:1]}
-    if len(scored) > 2:
-        chosen |= {"the median": [scored[len(scored) // 2]], "the best": [scored[-1]]}
-    drawn = []
-    for word, sensor in ((word, sensor) for word, sensors in chosen.items() for sensor in sensors):
+    words, drawn = ("the worst", "the median", "the best")[: 3 if len(scored) > 2 else 1], []
+    for word, sensor in zip(words, [*scored[:1], *scored[len(scored) // 2 :][:1], *scored[-1:]], strict=False):
         column, pictures = report.sensors.index(sensor.id), []
         all_lines = [[part[:, column] for part in (day.truth, day.forecast, *(day.band or ()))] for day in report.days]
         limits = value_limits(np.concatenate([line for lines in all_lines for line in lines]))
         for shown, (truth, forecast, *band) in zip(report.days, all_lines, strict=True):
             errors, date = np.abs(truth - forecast)[np.isfinite(truth)], day(int(shown.seconds[0]))
-            remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no reading on this day"
+            remark = f"MAE on this day {errors.mean():.2f} {unit}" if len(errors) else "no observation on this day"
             hours = (shown.seconds[0] % DAY + shown.seconds - shown.seconds[0]) / HOUR
             left, right = hours[0], max(hours[-1], hours[0] + 0.1)
             ticks = [hour for hour in range(2, 24, 4) if left <= hour <= right]
             axes = {"title": unit, "xlim": (left, right), "ylim": limits, "xticks": ticks}
-            axes["xticklabels"] = [f"{hour:02}:00" for hour in ticks]
+            axes |= {"xticklabels": [f"{hour:02}:00" for hour in ticks]}
+            axes["xlabel"] = f"local time, {zone}" if zone else "time as in the file"
             lines, area = [(hours, forecast, FORECAST), (hours, truth, OBSERVED)], (hours, *band) if band else None
             picture = chart(f"{sensor.id} on {date}", remark, lines, area, (300, 150), **axes) if len(errors) else None
-            pictures.append(Curves("", f"{date}: {remark}", picture))
+            pictures.append(("", f"{date}: {remark}", picture))
         drawn.append((f"{sensor.id}, {word}: MAE {number(sensor.mae, digits=2)} {unit}", pictures))
     return drawn
 
@@ -196,8 +175,9 @@ def _days(report: RunReport) -> list[tuple[str, list[Curves]]]:
 def _map(explanation: Explanation) -> dict[str, Any]:
     """Return what the template needs to draw a map with the errors of a run's sensors.
 
-    dots: location, colour level and text, the worst last, so that they are drawn on top; empty without locations. bar:
-    length in km and in percent of the width. ends: texts at the ends of the colour scale.
+    dots: location, colour level and text, the worst last, so that they are drawn on top; empty without locations. ids:
+    height of the letters, and where the ids of the worst sensors stand, for a wide and a narrow screen. bar: length in
+    km and in percent of the width. ends: texts at the ends of the colour scale.
     """
     shown, unit = error_map(explanation), explanation.unit
     xy, notes = shown.locations()
@@ -206,10 +186,10 @@ def _map(explanation: Explanation) -> dict[str, Any]:
         return view
     low, high = shown.colours["vmin"], shown.colours["vmax"]
     least, most = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
-    across, up = np.maximum(most - least, 0.5)  # km
+    across, up = np.maximum(most - least, np.maximum((most - least)[::-1] / 3, 0.5))  # km
     scale = min((WIDE - 2 * MARGIN) / across, (HIGHEST - 2 * MARGIN) / up)
-    height = math.ceil(scale * up + 2 * MARGIN)
-    places = np.rint([(WIDE - scale * across) / 2, height - MARGIN] + scale * (xy - least) * (1, -1))
+    width, height = (math.ceil(scale * length + 2 * MARGIN) for length in (across, up))
+    places = np.rint(np.array([width, height]) / 2 + scale * (xy - (least + most) / 2) * (1, -1))
     levels = np.floor(LEVELS * (shown.values - low) / (high - low)).clip(0, LEVELS - 1)
     silent = np.flatnonzero(np.isnan(shown.values))
     view["dots"] = [
@@ -218,13 +198,32 @@ def _map(explanation: Explanation) -> dict[str, Any]:
         if np.isfinite(xy[i]).all()
         for mae in (number(explanation.sensors[i].mae, digits=2),)
     ]
-    digits, km = max(0, 2 - math.floor(math.log10(max(high, 1e-6)))), round_length(WIDE / 4 / scale)
+    named = [(*places[i], shown.ids[i]) for i in shown.worst if np.isfinite(xy[i]).all()]
+    digits, km = max(0, 2 - math.floor(math.log10(max(high, 1e-6)))), round_length(width / 3 / scale)
+    phone = math.ceil(LETTERS * max(1, width / PHONE))
     ends = (f"\u2264{NBSP}{low:.{digits}f}", f"\u2265{NBSP}{high:.{digits}f}{NBSP}{unit}")
     return view | {
-        "size": (WIDE, height),
-        "bar": (km, 100 * km * scale / WIDE),
+        "size": (width, height),
+        "ids": [(letters, _ids(named, width, height, letters)) for letters in (LETTERS, phone)],
+        "bar": (km, 100 * km * scale / width),
         "ends": ends if len(shown.worst) else (DASH, DASH),
     }
+
+
+def _ids(dots: Sequence[tuple[int, int, str]], width: int, height: int, letters: int) -> list[tuple[int, int, str]]:
+    """Return where the ids of the first dots stand, where one covers no other and no dot; the others are left out."""
+    taken, placed = [(x - letters / 2, y - letters / 2, x + letters / 2, y + letters / 2) for x, y, _ in dots], []
+    for x, y, name in dots[:NAMED]:
+        wide, gap, low = 0.62 * letters * len(name), 0.75 * letters, y + letters / 2
+        middle = min(max(x - wide / 2, 0), width - wide)
+        for left, base in ((x + gap, low), (x - gap - wide, low), (middle, y - gap), (middle, y + gap + letters)):
+            box = (left, base - letters, left + wide, base)
+            inside = left >= 0 and box[1] >= 0 and box[2] <= width and base <= height
+            if inside and all(box[2] <= a or c <= left or base <= b or d <= box[1] for a, b, c, d in taken):
+                taken.append(box)
+                placed.append((round(left), round(base - letters / 8), name))
+                break
+    return placed
 
 
 def model_card(report: RunReport, licence: str, tied: bool) -> str:
