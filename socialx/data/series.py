@@ -20,19 +20,6 @@ from socialx.data.calendar import next_times
 from socialx.data.climatology import ClimatologyTable, RollingClimatology
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
 
-TENSORS = (
-    "readings",
-    "ages",
-    "latest",
-    "grid_rows",
-    "calendar",
-    "seconds",
-    "inputs",
-    "targets",
-    "climatology",
-    "confidence",
-    "teacher_forecast",
-)  # of a series
 GRID_ROWS = 4 * PAGE_ROWS  # of the lookbacks that are read together
 OLD = 255  # rows in a block of look_back; as an age: the block so far is invalid
 
@@ -142,15 +129,15 @@ class Series:
     def to(self, device: torch.device) -> Series:
         """Return a copy on another device; copies from pinned memory are asynchronous."""
         moved = copy.copy(self)
-        for name in TENSORS:
-            tensor = getattr(self, name)
-            setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
+        for name, tensor in vars(self).items():
+            if isinstance(tensor, Tensor):
+                setattr(moved, name, tensor.to(device, non_blocking=True))
         moved.device = device
         return moved
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors of the series, to count bytes or to mark use in a CUDA stream."""
-        return [tensor for name in TENSORS if (tensor := getattr(self, name)) is not None]
+        return [tensor for tensor in vars(self).values() if isinstance(tensor, Tensor)]
 
     def window(self, starts: Tensor) -> Batch:
         """Gather the ``Batch`` for first file rows ``starts`` int64 [B], without host work or synchronisation."""
