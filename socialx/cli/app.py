@@ -87,9 +87,8 @@ class _Commands(typer.core.TyperGroup):
                 error.show()
             else:
                 words = getattr(error, "ctx", None) and error.ctx.command_path.split()[1:]
-                print_error(
-                    Message("cli.usage", "", error.format_message(), " ".join(["socialx", *(words or ()), "--help"]))
-                )
+                helps = " ".join(["socialx", *(words or ()), "--help"])
+                print_error(Message("cli.usage", "", error.format_message(), helps))
             sys.exit(error.exit_code)
 
 
@@ -128,9 +127,8 @@ def main() -> None:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
-        print_error(
-            Message("cli.full", "", f"standard output cannot be written ({error.strerror})", "check the free space")
-        )
+        problem = f"standard output cannot be written ({error.strerror})"
+        print_error(Message("cli.full", "", problem, "check the free space"))
         sys.exit(1)
 
 

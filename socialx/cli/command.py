@@ -47,9 +47,8 @@ class _Command(typer.core.TyperCommand):
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
                 is_argument = parameter.param_type_name == "argument"
-                lines["Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Other"].append(
-                    record
-                )
+                heading = getattr(parameter, "rich_help_panel", None) or "Other"
+                lines["Arguments" if is_argument else heading].append(record)
         for heading in filter(lines.get, lines):
             with formatter.section(heading):
                 formatter.write_dl(lines[heading])

@@ -48,18 +48,11 @@ def evaluate(
 
     bounds = [] if fail_above is None else parse_limits(fail_above)
     if bounds and not runs:
-        raise SettingsError(
-            "score.no-run", "", f"{Argument('fail_above')} needs at least one run to check", "name a run folder"
-        )
+        problem = f"{Argument('fail_above')} needs at least one run to check"
+        raise SettingsError("score.no-run", "", problem, "name a run folder")
     check_outputs((save_scores, SCORES), (save_forecasts, SCORED), others=runs, overwrite=overwrite)
-    evaluation = socialx.evaluate(
-        runs,
-        save_forecasts=save_forecasts,
-        overwrite=overwrite,
-        settings=layers,
-        progress=Show(),
-        **arguments,
-    )
+    written = {"save_forecasts": save_forecasts, "overwrite": overwrite}
+    evaluation = socialx.evaluate(runs, settings=layers, progress=Show(), **written, **arguments)
     if as_json:
         print_json(evaluation.as_dict())
     else:

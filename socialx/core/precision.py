@@ -73,12 +73,9 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda":
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.index >= devices:
-            raise SettingsError(
-                "device.unseen",
-                "",
-                f"trainer.device is {name}, but this torch sees {devices} CUDA devices",
-                f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}",
-            )
+            problem = f"trainer.device is {name}, but this torch sees {devices} CUDA devices"
+            remedy = f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}"
+            raise SettingsError("device.unseen", "", problem, remedy)
         if reason := gpu_problem(device):
             if not auto:
                 raise SettingsError("device.unfit", f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))

@@ -88,11 +88,8 @@ def _about_readings(r: Report) -> dict[str, str]:
         steps = int(outage["steps"])
         length = f"{counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
         longest = f"sensor {outage['sensor']}, {length} from {r.clock.stored(outage['first_timestamp'])}"
-    between = [
-        f"{name} {value:.4g}"
-        for name in ("lowest", "median", "mean", "highest")
-        if (value := getattr(r, name)) is not None
-    ]
+    numbers = {name: getattr(r, name) for name in ("lowest", "median", "mean", "highest")}
+    between = [f"{name} {value:.4g}" for name, value in numbers.items() if value is not None]
     return {
         "readings": f"{', '.join(between)} {r.unit if r.unit != 'unknown' else ''}" if between else "none",
         "missing": f"{percent(r.missing_share)} ({missing}); zeros {percent(r.zero_share)}",
@@ -225,11 +222,8 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     means = "" if width == common else f"; means of {width // 60} minutes"
     most = ", the week with the most" if length_s == WEEK and start % WEEK == 4 * DAY else ""
     days = dict.fromkeys((day(start), day(start + length_s - 1)))
-    title(
-        axes,
-        f"Readings of {' to '.join(days)} {moment(start).year}{most}",
-        f"{each_row}, the highest mean at the top{means}; grey: no reading",
-    )
+    heading = f"Readings of {' to '.join(days)} {moment(start).year}{most}"
+    title(axes, heading, f"{each_row}, the highest mean at the top{means}; grey: no reading")
     axes.set_ylabel("sensors, in order of their mean in this period")
     axes.set_yticks([])
     ticks, texts, lines = time_ticks(start, length_s)

@@ -96,9 +96,8 @@ class CustomModel(Model):
             loaded = super().load() if (named := KNOWN.get(self.name)) is None else named
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
-            raise SettingsError(
-                "model.import", "", f"model.kind {self.name} cannot be imported ({error})", remedy
-            ) from None
+            problem = f"model.kind {self.name} cannot be imported ({error})"
+            raise SettingsError("model.import", "", problem, remedy) from None
         if not _is_module(loaded):
             problem = f"model.kind {self.name} must be a torch.nn.Module, as a class or an instance"
             raise SettingsError("model.no-module", "", problem, "name a subclass")

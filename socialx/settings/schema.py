@@ -298,11 +298,8 @@ FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *
 _NAMES = Counter(key.split(".")[1] for key in KEYS)
 # Those whose own name is that of no other one, by it.
 BY_NAME = {key.split(".")[1]: key for key in KEYS if _NAMES[key.split(".")[1]] == 1}
-CHOICES: dict[str, Mapping[str, Kind]] = {
-    "model.kind": MODELS,
-    "model.encoder": ENCODERS,
-    "pooling.kind": POOLINGS,
-}  # where they are no Literal
+# Where they are no Literal.
+CHOICES: dict[str, Mapping[str, Kind]] = {"model.kind": MODELS, "model.encoder": ENCODERS, "pooling.kind": POOLINGS}
 
 
 def _keys(**sections: str) -> tuple[str, ...]:

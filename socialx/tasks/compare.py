@@ -178,9 +178,8 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
             line = answers.readline()
             if not line:
                 reason = f"the process ended with {process.wait()}"
-                raise SocialxError(
-                    "compare.ended", name, reason, "run the same settings with train, which shows the error"
-                )
+                remedy = "run the same settings with train, which shows the error"
+                raise SocialxError("compare.ended", name, reason, remedy)
             answer: Block = json.loads(line)
             if "error" in answer:
                 raise SocialxError("compare.child", name, answer["error"])

@@ -159,9 +159,8 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(base, request)
-    base = replace(
-        base, new=_new_sensors(base, request, contents), table="" if base.store.described else contents.table
-    )
+    described = "" if base.store.described else contents.table
+    base = replace(base, new=_new_sensors(base, request, contents), table=described)
     table = _read_table(base, request, contents)
     if table.timezone != base.store.timezone:
         base = _in_utc(base)
@@ -230,12 +229,8 @@ def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> la
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
-        raise SocialxError(
-            "append.no-position",
-            request.meta_csv,
-            problem,
-            "add the positions, or leave these sensors out of the tables",
-        )
+        remedy = "add the positions, or leave these sensors out of the tables"
+        raise SocialxError("append.no-position", request.meta_csv, problem, remedy)
     return join(ids, locations, request.meta_csv, static=True)
 
 
@@ -291,18 +286,16 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
             return times, "UTC"
         if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
-            raise SocialxError(
-                "append.zone", where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}"
-            )
+            remedy = f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}"
+            raise SocialxError("append.zone", where, problem, remedy)
         if given is None:
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
             read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
             note(Message("append.zone-assumed", where, read, otherwise))
         return in_utc(times, str(given or store.local_zone), where, _anew())[0], "UTC"
     if given not in (None, store.timezone):
-        raise SettingsError(
-            "append.zone-given", store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}"
-        )
+        problem = f"the times are of {store.timezone}"
+        raise SettingsError("append.zone-given", store.path, problem, f"drop {Argument('timezone', given)}")
     wall, twice = times, False
     if contents.timezone == "UTC":
         if zone is None:

@@ -109,20 +109,12 @@ class Completion:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
             without = f"accept that with {Argument('without_positions', True)}, or give positions: "
-            return Message(
-                "backfill.no-position",
-                self.path,
-                f"there is no position in range for {unlocated}",
-                f"{without}{command}",
-            )
+            problem = f"there is no position in range for {unlocated}"
+            return Message("backfill.no-position", self.path, problem, f"{without}{command}")
         if self.variant.rewrite and not given.rewrite:
             problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
-            return Message(
-                "backfill.needs-rewrite",
-                self.path,
-                problem,
-                Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv),
-            )
+            again = Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv)
+            return Message("backfill.needs-rewrite", self.path, problem, again)
         return None
 
 
@@ -191,11 +183,8 @@ def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
 def _crs(file: h5py.File) -> list[MissingPart]:
     """Return the statement that locations are in degrees, to be added to vd_info; [] where present."""
     stated = layout.SENSOR_INFO in file and layout.read_text(file[layout.SENSOR_INFO].attrs.get(layout.CRS_ATTR, ""))
-    return (
-        []
-        if stated
-        else [MissingPart(f"{layout.CRS_ATTR} {layout.CRS}", {layout.SENSOR_INFO: {layout.CRS_ATTR: layout.CRS}})]
-    )
+    crs = MissingPart(f"{layout.CRS_ATTR} {layout.CRS}", {layout.SENSOR_INFO: {layout.CRS_ATTR: layout.CRS}})
+    return [] if stated else [crs]
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:

@@ -102,13 +102,8 @@ def average_blocks(
             raise SettingsError("resample.few-readings", where, problem, f"drop {Argument('resample')}")
         yield from steps.average(seconds, values, group)
     if odd:
-        note(
-            Message(
-                "resample.impossible",
-                where,
-                f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means",
-            )
-        )
+        many = counted(odd, "number is", "numbers are")
+        note(Message("resample.impossible", where, f"{many} impossible, and left out of sums and means"))
 
 
 def _pieces(blocks: Blocks) -> Blocks:
@@ -145,11 +140,8 @@ class _Steps:
         self.usual[~np.isfinite(self.usual)] = step
         self.ready = True
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
-        note(
-            Message(
-                "resample.rule", self.where, f"{every}: counts are sums, others means; a sensor needs half its rows"
-            )
-        )
+        rule = f"{every}: counts are sums, others means; a sensor needs half its rows"
+        note(Message("resample.rule", self.where, rule))
 
     def average(self, seconds: np.ndarray, values: np.ndarray, group_s: int) -> Blocks:
         """Yield a block for each group of steps with rows, from times [t] and values [t,N,F]."""

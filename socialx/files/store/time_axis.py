@@ -89,9 +89,8 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
     if zone is not None and len(large):
         for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY_S)):
             first, last = moment + before, moment + after  # of the hour that is skipped, in wall time
-            elapsed[large] -= np.where(
-                (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first), last - first, 0
-            )
+            across = (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first)
+            elapsed[large] -= np.where(across, last - first, 0)
     places = np.flatnonzero(elapsed > step + JITTER_S)
     return places, elapsed[places]
 
@@ -259,9 +258,8 @@ def read_time(time: Time, argument: str, zone: ZoneInfo | None) -> datetime:
         _ = moment + timedelta(1), moment - timedelta(1)
         return moment
     except (ValueError, OverflowError, KeyError):
-        raise SettingsError(
-            "time.unreadable", "", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00"
-        ) from None
+        problem = f"{Argument(argument, str(time))} is not a time"
+        raise SettingsError("time.unreadable", "", problem, "write 2012-06-27 17:00") from None
 
 
 def as_text(seconds: int) -> str:

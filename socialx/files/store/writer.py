@@ -173,12 +173,8 @@ def check_block(readings: layout.Readings, block: layout.Block, before: np.ndarr
         raise SocialxError("file.order", where, problem, "sort the rows and remove repeated ones")
     if np.isinf(block.values).any():
         offset, sensor = np.argwhere(np.isinf(block.values))[0][:2]
-        raise SocialxError(
-            "file.infinite",
-            where,
-            f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
-            "correct it",
-        )
+        at = f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]}"
+        raise SocialxError("file.infinite", where, f"{at} is infinite or too large for a speed", "correct it")
 
 
 def _write_metadata(
@@ -196,10 +192,8 @@ def _write_metadata(
     file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
     file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
     file.attrs.update(source_data=source_data, source_meta=source_meta)
-    for name, count in zip(
-        (layout.ROWS_ATTR, "num_locations", "num_features"), file[layout.FEATURES].shape, strict=True
-    ):
-        file.attrs[name] = np.int64(count)
+    sizes = (layout.ROWS_ATTR, "num_locations", "num_features")
+    file.attrs.update(zip(sizes, map(np.int64, file[layout.FEATURES].shape), strict=True))
     texts = {layout.VDIDS: layout.fixed_texts(sensors.ids), layout.FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {layout.TIMESTAMPS: as_timestamps(seconds), layout.SECONDS: seconds}).items():
         write_column(file, name, column)
@@ -229,10 +223,8 @@ def write_sensors(file: h5py.File, sensors: layout.Sensors) -> None:
     scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
     letters = sensors.direction or ("",) * len(sensors.ids)
-    info, utf8, untimed = (
-        file[layout.SENSOR_INFO].id,
-        *map(h5py.h5p.create, (h5py.h5p.LINK_CREATE, h5py.h5p.GROUP_CREATE)),
-    )
+    info, utf8 = file[layout.SENSOR_INFO].id, h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    untimed = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     utf8.set_char_encoding(h5py.h5t.CSET_UTF8)
     untimed.set_obj_track_times(False)  # equal files from equal sources
     for index, vdid in enumerate(sensors.ids):

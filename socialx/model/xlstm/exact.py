@@ -250,13 +250,9 @@ def _slstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     input_gate, forget_gate, candidate, output_gate = (
         factor(gate.weight) for gate in (layer.fgate, layer.igate, layer.zgate, layer.ogate)
     )
-    gates = torch.cat(
-        [
-            _headwise(_conv_silu(layer.conv1d.conv, x), torch.cat([input_gate, forget_gate], 1)),
-            _headwise(x, torch.cat([candidate, output_gate], 1)),
-        ],
-        1,
-    ).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
+    convolved = _headwise(_conv_silu(layer.conv1d.conv, x), torch.cat([input_gate, forget_gate], 1))
+    plain = _headwise(x, torch.cat([candidate, output_gate], 1))
+    gates = torch.cat([convolved, plain], 1).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
     bias = cell._bias_.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
     h = _drop(layer, _scan(gates, factor(cell._recurrent_kernel_), bias, last))  # [H,D,Q,S]
     h = _head_norm(layer.group_norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]

@@ -116,12 +116,9 @@ def join(
         few = droppable and len(unknown) < len(ids) and len(unknown) <= DROPPED and max(map(len, unknown)) <= ITEM
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
         leaves_out = f", drop what is no sensor: {drop}" if few else ""
-        raise SocialxError(
-            "places.lacking",
-            path,
-            f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
-        )
+        problem = f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})"
+        remedy = f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}"
+        raise SocialxError("places.lacking", path, problem, remedy)
     nowhere = Location("", math.nan, math.nan)
     located = [locations.get(match_key(vdid), nowhere) for vdid in ids]
     latitude, longitude, lanes, length = (

@@ -104,9 +104,8 @@ def _points(path: Path) -> Rows:
         features, system = tree["features"], json.dumps(tree.get("crs") or "CRS84")
         rows = [*filter(None, map(_point, features))] or [*filter(None, (_point(one, LINES) for one in features))]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SocialxError(
-            "places.geojson", path, f"this is no GeoJSON that can be read ({in_short(error, 80)})", "correct it"
-        ) from None
+        problem = f"this is no GeoJSON that can be read ({in_short(error, 80)})"
+        raise SocialxError("places.geojson", path, problem, "correct it") from None
     if not any(name in system for name in SYSTEMS):
         problem = f"the coordinates are not degrees of WGS 84, but of {system[:80]}"
         raise SocialxError("places.crs", path, problem, "write them as EPSG:4326, longitude first")
