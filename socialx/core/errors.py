@@ -216,9 +216,9 @@ class FallbackWarning(UserWarning):
         return str(self.message)
 
 
-def fall_back(code: str, where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+def fall_back(code: str, where: object, problem: str, remedy: Remedy = "") -> None:
     """Warn that a request cannot be met and a substitute is used; the arguments make up the ``Message`` to print."""
-    warnings.warn(FallbackWarning(Message(code, where, problem, remedy, sample)), stacklevel=3)
+    warnings.warn(FallbackWarning(Message(code, where, problem, remedy)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:

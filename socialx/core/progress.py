@@ -146,9 +146,9 @@ class Bar:
 
 
 @contextmanager
-def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
+def work(name: str, total: float | None, unit: str) -> Iterator[Bar]:
     """Announce long work of ``total`` units (None: unknown) for a progress bar; the block advances the yielded bar."""
-    bar = Bar(Work(rewrite(name), total, unit, note=note))
+    bar = Bar(Work(rewrite(name), total, unit))
     try:
         yield bar
     finally:

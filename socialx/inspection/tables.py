@@ -102,7 +102,7 @@ def _about_readings(r: Report) -> dict[str, str]:
     }
 
 
-def print_plans(plans: Sequence[Completion], console: Console | None = None) -> None:
+def print_plans(plans: Sequence[Completion]) -> None:
     """Print what backfill (completing old files) would do with each file."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
@@ -118,7 +118,7 @@ def print_plans(plans: Sequence[Completion], console: Console | None = None) -> 
             todo.append(f"fails: needs {Argument('rewrite', True)}")
         kind = f"{plan.variant.name}: {plan.variant.description}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
-    (console or Console()).print(table, markup=False)
+    Console().print(table, markup=False)
 
 
 def plot_report(store: Store, report: Report, path: Path) -> None:

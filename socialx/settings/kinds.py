@@ -40,9 +40,7 @@ class Kind:
 
     def load(self) -> Any:
         """Import and return the class."""
-        if self.path is None:
-            raise ValueError(f"{self.name} has no class to build")
-        module, _, name = self.path.partition(":")
+        module, _, name = str(self.path).partition(":")
         return getattr(import_module(module), name)
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:

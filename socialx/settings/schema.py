@@ -212,9 +212,8 @@ def _on_or_off(value: Any) -> Any:
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
-def _as_text(value: Any) -> Any:
-    """Return a run, given as a folder or as the value that ``train`` returned, as text."""
-    return None if value is None else str(value)
+# A run, as a folder or as the value that ``train`` returned, as text.
+RunName = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
 
 
 class TrainerSettings(Section):
@@ -253,7 +252,7 @@ class TrainerSettings(Section):
     loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
         (), "send epochs to tensorboard, wandb or mlflow, in addition to metrics.jsonl and metrics.csv", "Output"
     )
-    init_from: Annotated[str | None, BeforeValidator(_as_text)] = setting(
+    init_from: RunName = setting(
         None, "run whose weights, model settings and units this training starts from; not set: fresh weights", "Model"
     )
     teacher: Names = setting(

@@ -132,10 +132,9 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write ``text`` to the file ``name`` in the folder atomically, on the writing rank only."""
-        if not self.writes:
-            return
-        with atomic_write(self.path / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        if self.writes:
+            with atomic_write(self.path / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
         """Write ``content`` as JSON to the file ``name`` in the folder atomically, on the writing rank only."""
@@ -503,9 +502,9 @@ def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
     return run
 
 
-def open_run(path: Path, remedy: str = NAME_A_RUN) -> TrainedRun:
-    """Return the run at a path, or a bundled run by name, with the records of training; remedy: for the error."""
-    return TrainedRun.read(find_run_folder(path, remedy), path)
+def open_run(path: Path) -> TrainedRun:
+    """Return the run at a path, or a bundled run by name, with the records of training."""
+    return TrainedRun.read(find_run_folder(path), path)
 
 
 def open_to_resume(path: Path) -> TrainedRun:

@@ -21,8 +21,8 @@ JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are 
 TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
-def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; errors name ``where``, and count rows from ``first``."""
+def timestamp_seconds(timestamps: np.ndarray, where: str) -> np.ndarray:
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; errors name ``where``."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -30,7 +30,7 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
                 raise ValueError
             seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
         except ValueError:
-            problem = f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
+            problem = f"row {row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
             raise SocialxError("time.row", where, problem, "correct it and convert again") from None
     return seconds
 
