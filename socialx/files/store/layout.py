@@ -146,10 +146,10 @@ def read_layout(
             raise SocialxError("file.shapes", path, f"types or shapes do not agree ({differ})", "convert it again")
     texts = {axis: [read_text(item) for item in file[name][:]] for name, axis in axes.items()}
     timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
-    repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
-    if repeated or 0 in shape:
-        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"the file holds nothing {shape}"
-        raise SocialxError("file.twice", path, problem, "convert it again")
+    if repeated := [vdid for vdid, count in Counter(ids).items() if count > 1]:
+        raise SocialxError("file.twice", path, f"sensors appear twice ({sample(repeated)})", "convert it again")
+    if 0 in shape:
+        raise SocialxError("file.nothing", path, f"the file holds nothing {shape}", "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")
