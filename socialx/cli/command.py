@@ -163,7 +163,6 @@ def _reader_has_left(stream: int) -> bool:
 
 @contextmanager
 def _fallbacks_as_notes() -> Iterator[None]:
-    """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 

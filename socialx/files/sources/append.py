@@ -215,10 +215,7 @@ def _in_utc(base: _Base) -> _Base:
 
 
 def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> layout.Sensors:
-    """Return the table sensors that the file lacks, with attributes from the locations file.
-
-    Raises SocialxError where a location is missing, and for a file with lane sensors.
-    """
+    """Return the table sensors that the file lacks, located by the locations file; raise for a file with lanes."""
     store, path = base.store, base.store.path
     old_keys = set(map(match_key, store.sensors.ids))
     ids = tuple(vdid for vdid in contents.ids or () if match_key(vdid) not in old_keys)
@@ -235,10 +232,7 @@ def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> la
 
 
 def _contents(base: _Base, request: ConvertOptions) -> Contents:
-    """Read the new tables by the description in the file, or by a proof of their own.
-
-    Ids take the file's spelling, with a note for ids in another letter case.
-    """
+    """Read the new tables by the description in the file, or by their own proof; ids take the file's spelling."""
     store = base.store
     unread = (*(() if store.missing is None else (store.missing,)), *base.codes)
     zone = request.timezone or store.local_zone or store.timezone
@@ -275,10 +269,7 @@ def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _Ne
 
 
 def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[np.ndarray, str | None]:
-    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice.
-
-    Raises SocialxError where the zones of file and tables are unknown or contradict each other.
-    """
+    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice."""
     where, given, zone = request.where, request.timezone, known_zone(store.timezone)
     times, last = contents.times if contents.times is not None else np.empty(0, np.int64), int(store.seconds[-1])
     if store.timezone == "UTC":
@@ -397,10 +388,7 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
 
 
 def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
-    """Emit notes about skipped rows, absent sensors, gaps, zeros, and a suspicious unit.
-
-    A speed unit is suspicious where the new median is far from the median in the file's last week.
-    """
+    """Emit notes about skipped rows, absent sensors, gaps, zeros, and speeds far from those of the last week."""
     base, gap, where, same = change.base, change.gap, table.path, done.repeated
     store, values = base.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:

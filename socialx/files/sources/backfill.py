@@ -22,7 +22,7 @@ from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, match_ids
+from socialx.files.sources.positions.locations import NO_PLACE, Location, match_ids
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store import layout
 from socialx.files.store.ids import match_key
@@ -163,7 +163,6 @@ def _backup_copy(path: Path) -> Iterator[None]:
 
 
 def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
-    """Return the completion plan for a file."""
     variant = recognise(path, file)
     features, ids, names, timestamps = layout.read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_ids(ids, given.locations)
@@ -232,11 +231,7 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """Return (line for the user, value) by option for each fact from the caller that the file lacks.
-
-    stated: the metadata attributes. unit: the unit of ``feature`` in the file. given: the caller's zones and units.
-    Raises SocialxError for a contradiction.
-    """
+    """Return (line for the user, value) by option for each ``given`` fact that the file lacks; raise for others."""
     zone, local = (layout.read_text(stated.get(name, "")) for name in ("timezone", layout.LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.timezone, given.local_zone, given.units
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
@@ -304,9 +299,7 @@ def _facts(*values: Any) -> Facts:
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
 
-def _location_facts(location: Location | None) -> Facts:
-    if location is None:
-        return {}
+def _location_facts(location: Location) -> Facts:
     return _facts(location.latitude, location.longitude, location.lanes, location.length, location.direction)
 
 
@@ -328,7 +321,7 @@ def _locate(
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
-        LISTED: lambda vdid: _location_facts(listed.get(match_key(vdid))),
+        LISTED: lambda vdid: _location_facts(listed.get(match_key(vdid), NO_PLACE)),
         OWN: lambda vdid: described.get(vdid, {}),
         RESPELT: lambda vdid: spelt.get(match_key(vdid), {}),
         IN_COLUMNS: lambda vdid: columns().get(vdid, {}),

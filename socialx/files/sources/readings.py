@@ -167,7 +167,6 @@ def order_times(
 
 
 def _at_times(blocks: Generator[Block, None, None], times: np.ndarray) -> Generator[Block, None, None]:
-    """Yield the blocks with the row times int64 [T] in place of theirs."""
     row = 0
     with closing(blocks):
         for block in blocks:

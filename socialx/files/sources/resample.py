@@ -60,13 +60,7 @@ def seconds_in(unit: str) -> float | None:
 
 
 def average_blocks(
-    blocks: Blocks,
-    step_s: int,
-    units: Mapping[str, str],
-    codes: Sequence[float],
-    where: Path,
-    *,
-    sums: bool = True,
+    blocks: Blocks, step_s: int, units: Mapping[str, str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
     """Average time-ordered ``blocks``: yield blocks with a row per step of ``step_s`` seconds, counted from midnight.
 

@@ -78,7 +78,6 @@ def _texts(head: FileHead) -> Iterator[tuple[Path, str]]:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read all snapshots into memory."""
     import pandas as pd
 
     described = _describe(request)
@@ -127,9 +126,7 @@ def _describe(request: ConvertOptions) -> TableSpec:
 
 
 def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> tuple[Any, int]:
-    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line on dropped rows.
-    frame: rows with an index that begins with the snapshot. A dropped detector is stuck or has a wrong clock.
-    """
+    """Return the rows within a step from the snapshots, by which ``frame`` is indexed, and the step in seconds."""
     seconds = frame["DataCollectTime"].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
     minutes = np.rint(snapshots / 60).astype(np.int64)  # of clocks that drift around whole minutes
@@ -146,7 +143,6 @@ def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> t
 
 
 def _entries(path: Path, text: str) -> list[dict[str, Any]]:
-    """Return the list entries in a snapshot or locations file."""
     try:
         if "<!DOCTYPE" in text:  # which alone can define entities
             raise ValueError("it has a document type")

@@ -97,13 +97,7 @@ def static_columns(sensors: layout.Sensors) -> dict[str, np.ndarray | None]:
     """Return the static attributes [N] by feature name in file order; None where unknown."""
     letters = sensors.direction
     degrees = None if letters is None else np.array([layout.DIRECTIONS.get(letter, np.nan) for letter in letters])
-    return {
-        "lanes": sensors.lanes,
-        "length": sensors.length,
-        "latitude": sensors.latitude,
-        "longitude": sensors.longitude,
-        "direction": degrees,
-    }
+    return {name: getattr(sensors, name) for name in layout.STATIC_UNITS} | {"direction": degrees}
 
 
 def _write_features(

@@ -91,7 +91,6 @@ def _block(block: Any, last: bool, x: Tensor) -> Tensor:
 
 
 def _drop(part: Any, y: Tensor) -> Tensor:
-    """Apply a package module's dropout."""
     return F.dropout(y, part.dropout.p if part.dropout.training else 0.0)
 
 

@@ -62,6 +62,9 @@ class Location:
     other_direction: str = ""  # another text than N, E, S, W
 
 
+NO_PLACE = Location("", math.nan, math.nan)
+
+
 def match_ids(
     ids: Sequence[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
@@ -119,8 +122,7 @@ def join(
         problem = f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})"
         remedy = f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}"
         raise SocialxError("places.lacking", path, problem, remedy)
-    nowhere = Location("", math.nan, math.nan)
-    located = [locations.get(match_key(vdid), nowhere) for vdid in ids]
+    located = [locations.get(match_key(vdid), NO_PLACE) for vdid in ids]
     latitude, longitude, lanes, length = (
         np.array([getattr(location, name) for location in located], np.float64)
         for name in ("latitude", "longitude", "lanes", "length")
@@ -408,7 +410,6 @@ def number(cell: str) -> float:
 
 
 def _locations(path: Path, table: _Places) -> Iterator[tuple[str, Location]]:
-    """Yield row name and location, once for equal rows."""
     seen = set[tuple[str, ...]]()
     for line, cells in table.rows:
         texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))

@@ -176,7 +176,6 @@ def _channels(table: SampledTable) -> list[str]:
 
 
 def _agrees(table: SampledTable, entry: Known, spec: TableSpec) -> bool:
-    """Return whether the options agree with a published description."""
     request, channels = table.request, _channels(table)
     return (
         (entry.asks or bool(channels) or request.quantity in (None, *spec.values))
@@ -218,9 +217,7 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
 
 
 def _is_row(table: SampledTable) -> bool:
-    """Return whether the first line holds readings in place where names stand: a time above times, or numbers with
-    decimals after a first datum; ids may be whole numbers.
-    """
+    """Return whether the first line holds readings: a time above times, or decimals; ids may be whole numbers."""
     names = [name for name in table.sample.names if name]
     timed = [name for name in names if name in table.columns and MOMENT.fullmatch(name)]
     if any(MOMENT.fullmatch(table.columns[name][0]) for name in timed):
@@ -464,9 +461,7 @@ def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns)
 
 
 def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Question:
-    """Return the question about a column's quantity, with a guess by the numbers; shares, limits and statistics stay
-    without a guess.
-    """
+    """Return the question about a column's quantity, with a guess unless it is a share, a limit or a statistic."""
     unit, bare = (table.unit(names[0]), bare_words(names[0])) if names else ("", "")
     likely = "" if words.parse_unit(unit) or words.OTHER.fullmatch(bare) else _likely(table, names)[0]
     share = "; no reading is above 1" if likely == "occupancy" else ""
@@ -491,9 +486,7 @@ def _likely(table: SampledTable, names: Sequence[str]) -> tuple[str, bool]:
 
 
 def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
-    """Return the description, with lanes where a lane column tells apart the rows for a time and sensor; a question for
-    any different column that does.
-    """
+    """Return the description, with lanes where these tell apart the rows of a time and sensor; else ask."""
     used = {*spec.time, *spec.sensor, *spec.lane, spec.seconds}
     key = [name for name in table.columns if name in used]
     reads = [name for form in spec.values.values() for name in table.matches(form, *key, *spec.drop)]
