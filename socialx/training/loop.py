@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,19 +259,15 @@ def run_steps(
 
 def _validate(learner: Learner, validation: Loader, interrupt: Interrupt) -> float | None:
     """Return the validation MAE in the unit of the first target, averaged over networks; None where interrupted."""
-    group = learner.group
-    by_network: dict[str, float] = {}
+    group, by_network = learner.group, dict[str, float]()
+
+    def stop() -> bool:  # several processes ask after the pass
+        return group.world_size == 1 and interrupt.requested
+
+    score = partial(run_metrics, name="validate", stop=stop, forecast=learner.forecast)
     for name, loader in per_network(validation):
         sums = RunningScores(learner.network.horizon, len(learner.target_weight), learner.precision.device)
-        if not run_metrics(
-            learner.model,
-            loader,
-            learner.precision,
-            sums,
-            name="validate",
-            stop=lambda: group.world_size == 1 and interrupt.requested,  # several processes ask after the pass
-            forecast=learner.forecast,
-        ):
+        if not score(learner.model, loader, learner.precision, sums):
             return None
         group.all_reduce(sums.sums)
         scores = sums.compute()

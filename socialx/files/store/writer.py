@@ -113,9 +113,8 @@ def _write_features(
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     chunk_bytes = packed_bytes(4 * rows * sensors)
     # The chunk that two blocks share is compressed once, from the cache.
-    features = create_features(
-        file, layout.FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
-    )
+    shape = (0, sensors, len(columns))
+    features = create_features(file, layout.FEATURES, shape, rows, cache=3 * measured * 4 * rows * sensors)
     for block in chain(head, readings.blocks):
         first = len(seconds)
         check_block(readings, block, seconds)
@@ -143,10 +142,8 @@ def create_features(
 ) -> h5py.Dataset:
     """Create an extendable dataset [T,N,F], a chunk per ``chunk_rows`` rows and feature; ``cache``: cached bytes."""
     _, sensors, features = shape
-    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
-    return file.create_dataset(
-        name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **layout.PACKED
-    )
+    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1), "shuffle": True}
+    return file.create_dataset(name, shape, "f4", rdcc_nbytes=max(cache, 1 << 20), **growing, **layout.PACKED)
 
 
 def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:

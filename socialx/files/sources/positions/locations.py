@@ -123,10 +123,8 @@ def join(
         remedy = f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}"
         raise SocialxError("places.lacking", path, problem, remedy)
     located = [locations.get(match_key(vdid), NO_PLACE) for vdid in ids]
-    latitude, longitude, lanes, length = (
-        np.array([getattr(location, name) for location in located], np.float64)
-        for name in ("latitude", "longitude", "lanes", "length")
-    )
+    names = ("latitude", "longitude", "lanes", "length")
+    latitude, longitude, lanes, length = (np.array([getattr(one, name) for one in located], float) for name in names)
     if not static:
         return Sensors(ids, latitude, longitude)
     return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))

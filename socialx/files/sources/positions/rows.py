@@ -77,9 +77,8 @@ def _text(head: FileHead) -> Rows:
             lines = _lines(text)
             first = [*islice(lines, 50)]
             mark = find_separator([line for line in first if line.strip()])
-            rows = csv.reader(
-                chain(first, lines), delimiter=mark if mark in "".join(first) else " ", skipinitialspace=True
-            )
+            mark = mark if mark in "".join(first) else " "
+            rows = csv.reader(chain(first, lines), delimiter=mark, skipinitialspace=True)
             for cells in rows:
                 if any(cells := [cell.strip() for cell in cells]):
                     yield f"line {rows.line_num}", cells

@@ -232,9 +232,8 @@ def _is_row(table: SampledTable) -> bool:
 def _time_columns(table: SampledTable) -> TimeColumns | None:
     """Return the time columns; None, with a question, where absent."""
     request = table.request
-    said = request.time_column or tuple(
-        name for name in list(table.columns)[:MANY] if name not in request.sensor_column
-    )
+    others = tuple(name for name in list(table.columns)[:MANY] if name not in request.sensor_column)
+    said = request.time_column or others
     cells = {name: table.columns[name] for name in said if name in table.columns and name != request.channel}
     if request.first_time and (not request.time_column or said[0] in table.numbers):
         return TimeColumns((), seconds=request.time_column[0] if request.time_column else "")
