@@ -40,8 +40,7 @@ class Precision:
     def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
         """Return the forecast float32 [B,P,N,G] (P steps, G targets) on the host, from a model in evaluation mode."""
         with torch.inference_mode(), self.autocast():
-            forecast: torch.Tensor = model(batch.to(self.device))
-            return forecast.float().cpu().numpy()
+            return model(batch.to(self.device)).float().cpu().numpy()
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Return the gradient scaler, enabled for fp16 only: bf16 has fp32's range."""

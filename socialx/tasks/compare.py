@@ -129,8 +129,7 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
             block = (first, second)[side](seconds)
             blocks[side].append(block)
             bar.advance(seconds)
-            per_window: float = block["seconds"] / block["windows"]  # batches may differ
-            return per_window
+            return block["seconds"] / block["windows"]  # batches may differ
 
         return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
 

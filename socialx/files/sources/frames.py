@@ -37,9 +37,8 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
     if not isinstance(frame, pd.DataFrame):
         return frame, _zone(getattr(one, "tz", None) for one in getattr(getattr(frame, "schema", None), "types", ()))
     columns: Any = frame.columns
-    quantities = [
-        {str(name).lower() for name in columns.unique(level)} & {*QUANTITIES} for level in range(columns.nlevels)
-    ]
+    levels = [{str(name).lower() for name in columns.unique(level)} for level in range(columns.nlevels)]
+    quantities = [names & {*QUANTITIES} for names in levels]
     if columns.nlevels > 1:
         sensors = [level for level, names in enumerate(quantities) if not names]
         if columns.nlevels != 2 or len(sensors) != 1:

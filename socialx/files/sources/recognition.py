@@ -100,8 +100,7 @@ def recognise(head: FileHead) -> tuple[Format, str]:
     if "format" not in head.seen:
         reasons = ((format, format.recognise(head)) for format in FORMATS.values())
         head.seen["format"] = next((pair for pair in reasons if pair[1]), None) or refuse(head, [*FORMATS])
-    recognised: tuple[Format, str] = head.seen["format"]
-    return recognised
+    return head.seen["format"]
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:

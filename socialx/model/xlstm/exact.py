@@ -206,8 +206,7 @@ def _conv_silu(convolution: Any, x: Tensor) -> Tensor:
     bias = convolution.bias.to(x.dtype)
     if torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return F.silu(_causal_conv(x, weight, bias))
-    out: Tensor = _ConvSilu.apply(x, weight, bias)
-    return out
+    return _ConvSilu.apply(x, weight, bias)
 
 
 def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

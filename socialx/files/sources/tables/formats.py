@@ -47,8 +47,7 @@ def _first_rows(head: FileHead, path: Path) -> cells.Sample:
     """Return the first rows in a file, which may lie in a folder or a zip, read once."""
     if ("rows", path) not in head.seen:
         head.seen["rows", path] = cells.take_sample(path)
-    sampled: cells.Sample = head.seen["rows", path]
-    return sampled
+    return head.seen["rows", path]
 
 
 def table_files(head: FileHead) -> list[Path]:
