@@ -49,10 +49,10 @@ def flags() -> int:
 # A change that lowers a number lowers it here too.
 SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 33451),
-    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 9025),
+    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 8793),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 37984),
-    "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 527),
+    "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 516),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3470),
     "lines of the import order": (lambda: len(order()) - 1, 12),
     "floors": (floors, 9),

@@ -140,9 +140,8 @@ def main() -> None:
         if error.filename is not None or error.errno not in OUTPUT_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pending output would fail again
-        print_error(
-            Message("cli.full", "", f"standard output cannot be written ({error.strerror})", "check the free space")
-        )
+        problem = f"standard output cannot be written ({error.strerror})"
+        print_error(Message("cli.full", "", problem, "check the free space"))
         sys.exit(1)
 
 

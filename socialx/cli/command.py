@@ -48,9 +48,8 @@ class _Command(typer.core.TyperCommand):
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
                 is_argument = parameter.param_type_name == "argument"
-                lines["Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Other"].append(
-                    record
-                )
+                heading = getattr(parameter, "rich_help_panel", None) or "Other"
+                lines["Arguments" if is_argument else heading].append(record)
         for heading in filter(lines.get, lines):
             with formatter.section(heading):
                 formatter.write_dl(lines[heading])
@@ -168,7 +167,6 @@ def _reader_has_left(stream: int) -> bool:
 
 @contextmanager
 def _fallbacks_as_notes() -> Iterator[None]:
-    """Print every FallbackWarning as a warning line."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
-from socialx.core.errors import Argument, Command, from_here
+from socialx.core.errors import Argument, Command, from_here, held
 from socialx.settings.kinds import CUSTOM
 from socialx.settings.layers import SET, command_text
 from socialx.settings.schema import FLAGGED, KEYS, MUTABLE, SCORING, flag_keys, flag_name
@@ -26,16 +26,11 @@ FLAGS = {
 _OWN_MODEL: ContextVar[str | None] = ContextVar("socialx_own_model", default=None)
 
 
-@contextmanager
-def with_own_model(parameters: Mapping[str, Any]) -> Iterator[None]:
+def with_own_model(parameters: Mapping[str, Any]) -> AbstractContextManager[str | None]:
     """Add a user's model to every command that the block writes, if the parameters name one."""
     sets = dict(text.split("=", 1) for text in parameters.get("set_") or () if "=" in text)
     kind = parameters.get("model__kind") or sets.get(MODEL, "")
-    token = _OWN_MODEL.set(kind if CUSTOM.fullmatch(kind) else None)
-    try:
-        yield
-    finally:
-        _OWN_MODEL.reset(token)
+    return held(_OWN_MODEL, kind if CUSTOM.fullmatch(kind) else None)
 
 
 def write(task: str, part: Argument | Command) -> str:

@@ -169,11 +169,7 @@ def inspect(
             typer.echo(line)
     if inspection.kind.next:
         note(f"next: {inspection.kind.next}")
-    if (
-        fail_unless
-        and inspection.report
-        and (failed := checks.failed_checks(inspection.report, checks.parse(fail_unless)))
-    ):
+    if failed := inspection.failed_checks(fail_unless) if fail_unless else []:
         raise CheckFailedError.together(Message("inspect.check-failed", path, line) for line in failed)
 
 

@@ -219,6 +219,5 @@ def metavar(key: str) -> str:
 
 
 def _types(annotation: Any) -> set[Any]:
-    """Return the types in an annotation."""
     origin, inner = get_origin(annotation), get_args(annotation)
     return {origin or annotation}.union(*map(_types, inner[:1] if origin is Annotated else inner))

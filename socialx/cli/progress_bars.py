@@ -129,8 +129,7 @@ class Show:
             self._tasks[work.name] = self._progress.add_task(
                 work.name, total=work.total, unit=work.unit, note=work.note
             )
-        fields = {"note": work.note}
-        self._progress.update(self._tasks[work.name], completed=work.done, **fields)  # type: ignore[arg-type]
+        self._progress.update(self._tasks[work.name], completed=work.done, note=work.note)
 
     def _say(self, line: str) -> None:
         """Print a lasting line above the bars."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,8 @@ from socialx.cli.progress_bars import Show
 from socialx.core.errors import Argument, CheckFailedError, Command, SettingsError
 from socialx.core.help import OVERWRITE, FailIf, Output
 from socialx.settings.layers import ConfigLayers
+
+output_option = partial(typer.Option, "--output", "-o", rich_help_panel="Output", metavar="FILE", show_default=False)
 
 
 @command("evaluate", fail_above="drift", save_scores="fail_above")
@@ -48,18 +51,11 @@ def evaluate(
 
     bounds = [] if fail_above is None else parse_limits(fail_above)
     if bounds and not runs:
-        raise SettingsError(
-            "score.no-run", "", f"{Argument('fail_above')} needs at least one run to check", "name a run folder"
-        )
+        problem = f"{Argument('fail_above')} needs at least one run to check"
+        raise SettingsError("score.no-run", "", problem, "name a run folder")
     check_outputs((save_scores, SCORES), (save_forecasts, SCORED), others=runs, overwrite=overwrite)
-    evaluation = socialx.evaluate(
-        runs,
-        save_forecasts=save_forecasts,
-        overwrite=overwrite,
-        settings=layers,
-        progress=Show(),
-        **arguments,
-    )
+    written: dict[str, Any] = {"save_forecasts": save_forecasts, "overwrite": overwrite}
+    evaluation = socialx.evaluate(runs, settings=layers, progress=Show(), **written, **arguments)
     if as_json:
         print_json(evaluation.as_dict())
     else:
@@ -117,17 +113,9 @@ def calibrate(layers: ConfigLayers, run: Path) -> None:
 def report(
     layers: ConfigLayers,
     runs: list[Path],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            rich_help_panel="Output",
-            metavar="FILE",
-            help="the page; an older one is replaced (default: report.html)",
-            show_default=False,
-        ),
-    ] = Path("report.html"),
+    output: Annotated[Path, output_option(help="the page; an older one is replaced (default: report.html)")] = Path(
+        "report.html"
+    ),
     card: str | None = None,
     **arguments: Any,
 ) -> None:
@@ -155,12 +143,7 @@ def report(
 def predict(
     layers: ConfigLayers,
     run: list[Path],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", rich_help_panel="Output", metavar="FILE", help="write it as .csv, .xlsx, .parquet or .h5"
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_option(help="write it as .csv, .xlsx, .parquet or .h5")] = None,
     plot: Annotated[
         Path | None, Output("draw --sensors, or the six that change most, .png, .svg or .pdf", "FILE")
     ] = None,

@@ -145,9 +145,8 @@ def profile(
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
         # Refuse outputs and limits that --compare would ignore.
-        raise SettingsError(
-            "profile.idle-flag", "", f"{Argument(idle[0])} cannot be combined with {Argument('compare')}", "drop one"
-        )
+        problem = f"{Argument(idle[0])} cannot be combined with {Argument('compare')}"
+        raise SettingsError("profile.idle-flag", "", problem, "drop one")
     required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)

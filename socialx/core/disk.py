@@ -44,9 +44,8 @@ def check_name(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise SocialxError(
-            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
-        ) from None
+        problem = f"the file cannot be read ({error.strerror})"
+        raise SocialxError("file.unreadable", path, problem, "check the path and its permissions") from None
 
 
 def check_regular(path: Path, remedy: str = "save the content as a file and name the file") -> None:
@@ -85,9 +84,8 @@ def file_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     until, noted = time.monotonic() + wait_s, False
     while (handle := _try_lock(path)) is None:
         if time.monotonic() >= until:
-            raise SocialxError(
-                "file.busy", path, "another process has the file open", "wait until it is done, then try again"
-            )
+            problem = "another process has the file open"
+            raise SocialxError("file.busy", path, problem, "wait until it is done, then try again")
         if not noted:
             note(Message("file.waiting", path, f"another process has the file open, which may take up to {wait_s:g} s"))
         noted = True
@@ -106,9 +104,8 @@ def _try_lock(path: Path) -> int | None:
     except FileNotFoundError:
         raise SocialxError("file.missing", path, "the file does not exist", "check the path") from None
     except OSError as error:
-        raise SocialxError(
-            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check the path and its permissions"
-        ) from None
+        problem = f"the file cannot be read ({error.strerror})"
+        raise SocialxError("file.unreadable", path, problem, "check the path and its permissions") from None
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_ino == path.stat().st_ino:  # same file as at the open call
@@ -155,9 +152,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
                 with suppress(OSError):  # the cause of a failed write may also prevent removal
                     temporary.unlink(missing_ok=True)
     except (OSError, RuntimeError, WriteError) as error:  # torch and h5py report a full disk as either
-        raise SocialxError(
-            "output.failed", path, f"the file cannot be written ({_cause(error)})", "check the folder and its space"
-        ) from error
+        problem = f"the file cannot be written ({_cause(error)})"
+        raise SocialxError("output.failed", path, problem, "check the folder and its space") from error
 
 
 def temporary_for(target: Path, process: int) -> Path:
@@ -224,9 +220,8 @@ def check_output(path: Path, overwrite: bool, inputs: Iterable[str | Path] = ())
     if overwrite and path.exists() and not os.access(path, os.W_OK):
         raise SocialxError("output.locked", path, "the file is read-only", "make it writable, or choose another output")
     if path.exists() and not overwrite:
-        raise SocialxError(
-            "output.exists", path, "the file exists already", f"add {Argument('overwrite', True)} to replace it"
-        )
+        problem = "the file exists already"
+        raise SocialxError("output.exists", path, problem, f"add {Argument('overwrite', True)} to replace it")
 
 
 def file_signature(path: Path) -> tuple[int, ...]:

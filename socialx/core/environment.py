@@ -83,7 +83,7 @@ def cpu_field(name: str) -> str:
 def free_memory() -> int | None:
     """Return free bytes for this process: by machine, control group and limit; ``None`` if unknown."""
     limits = []
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError):  # other systems, or an absent file
         limits.append(_meminfo("MemAvailable"))
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
@@ -93,8 +93,6 @@ def free_memory() -> int | None:
         most = (group / "memory.max").read_text().strip()
         if most != "max":
             limits.append(max(0, int(most) - int((group / "memory.current").read_text())))
-    except (OSError, ValueError, KeyError):  # other systems, or an absent file
-        pass
     return min(limits, default=None)
 
 
@@ -145,12 +143,10 @@ def peak_bytes() -> int:
 def total_memory() -> int | None:
     """Return total bytes on this machine or in the control group; ``None`` if unknown."""
     limits = []
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError):  # as in free_memory
         limits.append(_meminfo("MemTotal"))
         most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         limits += [] if most == "max" else [int(most)]
-    except (OSError, ValueError, KeyError):  # as in free_memory
-        pass
     return min(limits, default=None)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -89,28 +89,28 @@ SPELL: ContextVar[Spell] = ContextVar("socialx_spell", default=python)
 
 
 @contextmanager
-def spelling(spell: Spell) -> Iterator[Spell]:
-    """Write every argument and command in the block by ``spell``; yields the function used before."""
-    before, token = SPELL.get(), SPELL.set(spell)
+def held(variable: ContextVar[Any], value: Any) -> Iterator[Any]:
+    """Give a context variable a value until the block ends; yields the value before."""
+    before, token = variable.get(), variable.set(value)
     try:
         yield before
     finally:
-        SPELL.reset(token)
+        variable.reset(token)
+
+
+def spelling(spell: Spell) -> AbstractContextManager[Spell]:
+    """Write every argument and command in the block by ``spell``; yields the function used before."""
+    return held(SPELL, spell)
 
 
 Edit = Callable[[str], str]
 _EDIT: ContextVar[Edit | None] = ContextVar("socialx_edit", default=None)
 
 
-@contextmanager
-def rewrite_messages(edit: Edit) -> Iterator[None]:
+def rewrite_messages(edit: Edit) -> AbstractContextManager[Edit | None]:
     """Apply ``edit`` to the texts of all messages made in the block, such as to hide an internal file name."""
     outer = _EDIT.get()
-    token = _EDIT.set(edit if outer is None else lambda text: outer(edit(text)))
-    try:
-        yield
-    finally:
-        _EDIT.reset(token)
+    return held(_EDIT, edit if outer is None else lambda text: outer(edit(text)))
 
 
 def rewrite(text: object) -> str:
@@ -216,9 +216,9 @@ class FallbackWarning(UserWarning):
         return str(self.message)
 
 
-def fall_back(code: str, where: object, problem: str, remedy: Remedy = "", *, sample: Iterable[str] = ()) -> None:
+def fall_back(code: str, where: object, problem: str, remedy: Remedy = "") -> None:
     """Warn that a request cannot be met and a substitute is used; the arguments make up the ``Message`` to print."""
-    warnings.warn(FallbackWarning(Message(code, where, problem, remedy, sample)), stacklevel=3)
+    warnings.warn(FallbackWarning(Message(code, where, problem, remedy)), stacklevel=3)
 
 
 def sample(items: Sequence[str], most: int = SAMPLE) -> str:

@@ -87,9 +87,8 @@ def files_in(files: Any, argument: str = "data") -> list[Path]:
             if is_frame(path):
                 convert = Command("convert", "auto", "FILE.csv", meta_csv="LOCATIONS.csv", output="OUT.h5")
                 remedy = f"write the frame with frame.to_csv('FILE.csv'), then run {convert}"
-            raise SettingsError(
-                "call.no-path", "", f"{Argument(argument)} must be a path, not {type(path).__name__}", remedy
-            )
+            problem = f"{Argument(argument)} must be a path, not {type(path).__name__}"
+            raise SettingsError("call.no-path", "", problem, remedy)
     return [Path(path) for path in paths]
 
 

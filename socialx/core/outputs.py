@@ -41,9 +41,8 @@ class OutputKind:
         if not path.name.lower().endswith(self.suffixes):
             *others, last = self.suffixes
             names = f"{', '.join(others)} or {last}" if others else last
-            raise SettingsError(
-                "output.suffix", path, f"{self.noun} cannot end in {path.suffix.lower()!r}", f"name it {names}"
-            )
+            problem = f"{self.noun} cannot end in {path.suffix.lower()!r}"
+            raise SettingsError("output.suffix", path, problem, f"name it {names}")
 
     def check_older(self, path: Path, overwrite: bool = False) -> None:
         """Raise SocialxError for an existing file that must stay: one of another kind, or without ``overwrite``."""
@@ -53,9 +52,8 @@ class OutputKind:
         except (SocialxError, OSError, EOFError, ValueError):
             other = True  # unreadable files match no kind
         if other:
-            raise SocialxError(
-                "output.other-kind", path, f"the file exists already and is not {self.noun}", "choose another output"
-            )
+            problem = f"the file exists already and is not {self.noun}"
+            raise SocialxError("output.other-kind", path, problem, "choose another output")
 
 
 PAGE = OutputKind("a page", (".html", ".htm"), re.compile(rb"\s*<!doctype html", re.IGNORECASE))

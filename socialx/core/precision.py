@@ -40,8 +40,7 @@ class Precision:
     def infer(self, model: nn.Module, batch: Batch) -> np.ndarray:
         """Return the forecast float32 [B,P,N,G] (P steps, G targets) on the host, from a model in evaluation mode."""
         with torch.inference_mode(), self.autocast():
-            forecast: torch.Tensor = model(batch.to(self.device))
-            return forecast.float().cpu().numpy()
+            return model(batch.to(self.device)).float().cpu().numpy()
 
     def grad_scaler(self) -> torch.amp.GradScaler:
         """Return the gradient scaler, enabled for fp16 only: bf16 has fp32's range."""
@@ -73,12 +72,9 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda":
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if device.index >= devices:
-            raise SettingsError(
-                "device.unseen",
-                "",
-                f"trainer.device is {name}, but this torch sees {devices} CUDA devices",
-                f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}",
-            )
+            problem = f"trainer.device is {name}, but this torch sees {devices} CUDA devices"
+            remedy = f"use {Argument('trainer.device', 'cpu')} or {Argument('trainer.device', 'auto')}"
+            raise SettingsError("device.unseen", "", problem, remedy)
         if reason := gpu_problem(device):
             if not auto:
                 raise SettingsError("device.unfit", f"trainer.device {name}", reason, Argument("trainer.device", "cpu"))

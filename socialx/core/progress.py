@@ -7,11 +7,11 @@ Printing is left to the callback.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from socialx.core.errors import Message, rewrite
+from socialx.core.errors import Message, held, rewrite
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,12 @@ Callback = Callable[[Event], None]
 _LISTENER: ContextVar[Callback | None] = ContextVar("socialx_progress", default=None)
 
 
-@contextmanager
-def subscribe(callback: Callback | None) -> Iterator[None]:
+def subscribe(callback: Callback | None) -> AbstractContextManager[Callback | None]:
     """Send events from the block to ``callback``; ``None`` keeps the current listener."""
-    if callback is None:
-        yield
-        return
-    token = _LISTENER.set(callback)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(token)
+    return held(_LISTENER, _LISTENER.get() if callback is None else callback)
 
 
-@contextmanager
-def also_subscribe(callback: Callback) -> Iterator[None]:
+def also_subscribe(callback: Callback) -> AbstractContextManager[Callback | None]:
     """Send events from the block to an additional callback."""
     before = _LISTENER.get()
 
@@ -99,8 +90,7 @@ def also_subscribe(callback: Callback) -> Iterator[None]:
             before(event)
         callback(event)
 
-    with subscribe(both):
-        yield
+    return subscribe(both)
 
 
 def emit(event: Event) -> None:
@@ -120,8 +110,7 @@ def note(message: Message | str, detail: bool = False) -> None:
     emit(Note(message, detail) if isinstance(message, Message) else Note(Message("progress.note", "", message), True))
 
 
-@contextmanager
-def as_details(only: bool = True) -> Iterator[None]:
+def as_details(only: bool = True) -> AbstractContextManager[Callback | None]:
     """Send the notes of the block as details, if ``only``: for a step towards another result."""
     listener = _LISTENER.get()
 
@@ -129,8 +118,7 @@ def as_details(only: bool = True) -> Iterator[None]:
         if listener is not None:
             listener(replace(event, detail=True) if isinstance(event, Note) else event)
 
-    with subscribe(lower if only else None):
-        yield
+    return subscribe(lower if only else None)
 
 
 class Bar:
@@ -158,9 +146,9 @@ class Bar:
 
 
 @contextmanager
-def work(name: str, total: float | None, unit: str, note: str = "") -> Iterator[Bar]:
+def work(name: str, total: float | None, unit: str) -> Iterator[Bar]:
     """Announce long work of ``total`` units (None: unknown) for a progress bar; the block advances the yielded bar."""
-    bar = Bar(Work(rewrite(name), total, unit, note=note))
+    bar = Bar(Work(rewrite(name), total, unit))
     try:
         yield bar
     finally:

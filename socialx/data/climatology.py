@@ -25,6 +25,7 @@ REACH_MINUTES = 20  # before and after a slot
 HALF_LIFE_DAYS = 14.0  # for day weights: benchmarks/climatology.py
 OF_SENSOR = 0.5  # weight of the sensor mean, in observations: it steadies a slot with few observations
 OF_OTHERS = 2.0  # weight of other day kinds, in observations; falls with the first day of this kind
+LEAST_OTHERS = 0.49  # observations below which they have none: rounding decides at one half, one of 14 days before
 TRUSTED_DAYS = 3.0  # days of data at which the confidence is one half
 READS_DAYS = Lock()
 WEEKDAY_DAYS, LATEST_DAYS = 28, 84  # from which on a weekday has a median of its own; the latest days that count
@@ -181,7 +182,7 @@ def weighted_mean(module: Any, same: Sequence[Any], other: Sequence[Any], mean: 
     first day of this kind. mean: sensor mean. slots: number of slots within reach.
     """
     (sums, counts), (other_sums, other_counts) = same, other
-    share = module.where(other_counts > 0.5, OF_OTHERS * (1 - counts / slots).clip(min=0), 0.0)
+    share = module.where(other_counts > LEAST_OTHERS, OF_OTHERS * (1 - counts / slots).clip(min=0), 0.0)
     others = module.where(share > 0, share * other_sums / other_counts, 0.0)
     readings = (sums + others + OF_SENSOR * mean) / (counts + share + OF_SENSOR)
     days = (counts + 0.1 * other_counts.clip(min=0)) / slots

@@ -98,12 +98,9 @@ def road_neighbours(roads: Roads, xy: np.ndarray, count: int | None, within_km: 
     sensor, neighbour, gap = np.concatenate([start, end]), np.concatenate([end, start]), np.concatenate([km, km])
     keep = (sensor != neighbour) & (gap <= within_km)
     sensor, neighbour, gap = sensor[keep], neighbour[keep], gap[keep]
-    order = np.lexsort((gap, neighbour, sensor))  # the shortest of each pair first
-    sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
-    first = np.ones(len(sensor), dtype=bool)
-    first[1:] = (sensor[1:] != sensor[:-1]) | (neighbour[1:] != neighbour[:-1])
-    sensor, neighbour, gap = sensor[first], neighbour[first], gap[first]
     order = np.lexsort((neighbour, gap, sensor))
+    _, first = np.unique((sensor * sensors + neighbour)[order], return_index=True)  # the shortest of each pair
+    order = order[np.sort(first)]
     sensor, neighbour, gap = sensor[order], neighbour[order], gap[order]
     rank = np.arange(len(sensor)) - np.searchsorted(sensor, sensor)
     most = min(sensors if count is None else count, int(rank.max(initial=0)) + 1)

@@ -20,19 +20,6 @@ from socialx.data.calendar import next_times
 from socialx.data.climatology import ClimatologyTable, RollingClimatology
 from socialx.data.source import PAGE_ROWS, RowSource, latest_after, pages
 
-TENSORS = (
-    "readings",
-    "ages",
-    "latest",
-    "grid_rows",
-    "calendar",
-    "seconds",
-    "inputs",
-    "targets",
-    "climatology",
-    "confidence",
-    "teacher_forecast",
-)  # of a series
 GRID_ROWS = 4 * PAGE_ROWS  # of the lookbacks that are read together
 OLD = 255  # rows in a block of look_back; as an age: the block so far is invalid
 
@@ -82,8 +69,6 @@ class Series:
         if grid is not None:
             existing = grid.rows[grid.rows >= 0]
             span = slice(int(existing.min()) // PAGE_ROWS * PAGE_ROWS, int(existing.max()) + 1)
-        if span.start % PAGE_ROWS:
-            raise ValueError(f"row {span.start} must start a page")
         self.first, self.rows, self.shape = span.start, span.stop - span.start, source.shape
         # One axis for sensors and columns: gathering rows with two axes takes three times as long on a CPU.
         width, blocks = self.shape[0] * self.shape[1], -(-self.rows // OLD)
@@ -142,15 +127,15 @@ class Series:
     def to(self, device: torch.device) -> Series:
         """Return a copy on another device; copies from pinned memory are asynchronous."""
         moved = copy.copy(self)
-        for name in TENSORS:
-            tensor = getattr(self, name)
-            setattr(moved, name, None if tensor is None else tensor.to(device, non_blocking=True))
+        for name, tensor in vars(self).items():
+            if isinstance(tensor, Tensor):
+                setattr(moved, name, tensor.to(device, non_blocking=True))
         moved.device = device
         return moved
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors of the series, to count bytes or to mark use in a CUDA stream."""
-        return [tensor for name in TENSORS if (tensor := getattr(self, name)) is not None]
+        return [tensor for tensor in vars(self).values() if isinstance(tensor, Tensor)]
 
     def window(self, starts: Tensor) -> Batch:
         """Gather the ``Batch`` for first file rows ``starts`` int64 [B], without host work or synchronisation."""
@@ -248,31 +233,26 @@ class ContextReader:
     rolling: RollingClimatology | None = None
 
     @property
-    def seconds(self) -> np.ndarray:
-        """Time of each row, int64 [R], local time read as UTC."""
-        return self.source.seconds
-
-    @property
     def step_minutes(self) -> int:
         """Time step in minutes."""
         return self.source.step_minutes
 
     @cached_property
     def _order(self) -> np.ndarray:
-        return np.argsort(self.seconds, kind="stable")
+        return np.argsort(self.source.seconds, kind="stable")
 
     def rows_at(self, seconds: np.ndarray) -> np.ndarray:
         """Return the row index at each time int64 [...], int64 [...]; -1 for an absent row."""
         order = self._order  # rows may be unsorted
-        first_not_before = np.searchsorted(self.seconds, seconds - self.slack_s, sorter=order)
+        first_not_before = np.searchsorted(self.source.seconds, seconds - self.slack_s, sorter=order)
         rows = order[np.minimum(first_not_before, len(order) - 1)]
-        within_slack = (first_not_before < len(order)) & (np.abs(self.seconds[rows] - seconds) <= self.slack_s)
+        within_slack = (first_not_before < len(order)) & (np.abs(self.source.seconds[rows] - seconds) <= self.slack_s)
         return np.where(within_slack, rows, -1)
 
     def latest_before(self, second: int) -> np.ndarray:
         """Return the last valid observation before a time in seconds, float32 [N,C]; NaN before any observation."""
-        later = np.flatnonzero(self.seconds >= second - self.slack_s)
-        row = int(later[0]) if len(later) else len(self.seconds)
+        later = np.flatnonzero(self.source.seconds >= second - self.slack_s)
+        row = int(later[0]) if len(later) else len(self.source.seconds)
         page = max(row - 1, 0) // PAGE_ROWS
         rows = slice(page * PAGE_ROWS, row)
         return latest_after(*self.source.read(rows), self.source.latest_before(page))

@@ -21,30 +21,24 @@ class RowSource(Protocol):
     @property
     def seconds(self) -> np.ndarray:
         """Time of each row, int64 [T]."""
-        ...
 
     @property
     def step_minutes(self) -> int:
         """Time step in minutes."""
-        ...
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of sensors and features."""
-        ...
 
     @property
     def calendar(self) -> Calendar:
         """Local clock and holidays."""
-        ...
 
     def read(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values float32 and valid bool [t,N,C] for a slice of adjacent rows."""
-        ...
 
     def latest_before(self, page: int) -> np.ndarray:
         """Return the last valid observation before page number ``page`` (of PAGE_ROWS rows), float32 [N,C] or NaN."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

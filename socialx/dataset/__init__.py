@@ -290,19 +290,8 @@ def read_dataset(
         if moments is None:
             source = Columns(tuple(stores.values()))
             moments = dict(zip(names, measure(source, windows.training_rows, path), strict=True))
-    return Dataset(
-        stores,
-        inputs,
-        targets,
-        lookback,
-        settings.horizon,
-        device,
-        moments or {},
-        windows,
-        loading,
-        train_climatology_days,
-        calendar=Calendar(first.local_clock()),
-    )
+    chosen = stores, inputs, targets, lookback, settings.horizon, device, moments or {}, windows, loading
+    return Dataset(*chosen, train_climatology_days, calendar=Calendar(first.local_clock()))
 
 
 def find_windows(store: Store, settings: DataSettings) -> Windows:

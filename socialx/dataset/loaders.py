@@ -293,16 +293,12 @@ class WorkerLoader(Loader):
     """Batches built by worker processes from file pages; each worker caches recent pages."""
 
     def __init__(
-        self,
-        make_series: MakeSeries,
-        length: int,
-        device: torch.device,
-        settings: LoaderSettings,
-        order: WindowOrder,
+        self, make_series: MakeSeries, length: int, device: torch.device, settings: LoaderSettings, order: WindowOrder
     ) -> None:
         """make_series: builds a series from file rows. length: rows per window."""
         super().__init__(order)
-        self.workers = worker_count() if settings.num_workers is None else settings.num_workers
+        spare = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1  # of this rank
+        self.workers = max(1, min(MOST_WORKERS, spare)) if settings.num_workers is None else settings.num_workers
         self.made_ahead = self.workers * settings.prefetch_factor  # batches, upper bound
         self._line: list[tuple[np.ndarray, np.ndarray]] = []  # starts and real per batch in the current epoch
         options: dict[str, object] = {}
@@ -343,12 +339,6 @@ def shard_bytes(settings: LoaderSettings, device: torch.device) -> int:
     free = free_bytes(device)
     share = SHARD_ON_CPU if free is None else int(SHARD_SHARE * free)
     return min(share, SHARD_ON_CPU) if device.type == "cpu" else share
-
-
-def worker_count() -> int:
-    """Return the default worker count: one less than the CPUs per rank, from 1 to 8."""
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    return max(1, min(MOST_WORKERS, usable_cores() // processes - 1))
 
 
 class _Pages(Dataset[tuple[TrainingBatch, float] | SocialxError]):

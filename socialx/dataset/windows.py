@@ -79,12 +79,9 @@ def split_windows(
         parts[name], left_out[name] = first + np.flatnonzero(inside), int((~inside).sum())
         if not len(parts[name]):
             gaps = f" ({left_out[name]:,} windows cross a time gap)" if left_out[name] else ""
-            raise SocialxError(
-                "data.too-short",
-                "",
-                f"{rows} rows are too few for a {name} window of {lookback} + {horizon} steps{gaps}",
-                f"use a longer file, or a smaller {Argument('data.lookback')} and {Argument('data.horizon')}",
-            )
+            problem = f"{rows} rows are too few for a {name} window of {lookback} + {horizon} steps{gaps}"
+            remedy = f"use a longer file, or a smaller {Argument('data.lookback')} and {Argument('data.horizon')}"
+            raise SocialxError("data.too-short", "", problem, remedy)
     across = sum(int((~whole[starts]).sum()) for starts in parts.values())
     left_out = left_out if any(left_out.values()) else {}
     return Windows(**parts, length=lookback + horizon, rule=rule, across_gaps=across, left_out=left_out)

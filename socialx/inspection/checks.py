@@ -224,9 +224,8 @@ def parse(names: str | Sequence[str]) -> list[str]:
         if name not in choices:
             matches = difflib.get_close_matches(name, choices, 1, 0.5)
             hint = f"use {matches[0]}" if matches else "choose one of these checks"
-            raise SettingsError(
-                "inspect.unknown-check", "", f"the check {name!r} is unknown; the checks are {', '.join(choices)}", hint
-            )
+            problem = f"the check {name!r} is unknown; the checks are {', '.join(choices)}"
+            raise SettingsError("inspect.unknown-check", "", problem, hint)
     return parsed
 
 

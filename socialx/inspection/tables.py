@@ -88,11 +88,8 @@ def _about_readings(r: Report) -> dict[str, str]:
         steps = int(outage["steps"])
         length = f"{counted(steps, 'row')} ({steps * r.step_minutes / 60:.1f} h)"
         longest = f"sensor {outage['sensor']}, {length} from {r.clock.stored(outage['first_timestamp'])}"
-    between = [
-        f"{name} {value:.4g}"
-        for name in ("lowest", "median", "mean", "highest")
-        if (value := getattr(r, name)) is not None
-    ]
+    numbers = {name: getattr(r, name) for name in ("lowest", "median", "mean", "highest")}
+    between = [f"{name} {value:.4g}" for name, value in numbers.items() if value is not None]
     return {
         "readings": f"{', '.join(between)} {r.unit if r.unit != 'unknown' else ''}" if between else "none",
         "missing": f"{percent(r.missing_share)} ({missing}); zeros {percent(r.zero_share)}",
@@ -105,7 +102,7 @@ def _about_readings(r: Report) -> dict[str, str]:
     }
 
 
-def print_plans(plans: Sequence[Completion], console: Console | None = None) -> None:
+def print_plans(plans: Sequence[Completion]) -> None:
     """Print what backfill (completing old files) would do with each file."""
     table = Table(show_edge=False)
     table.add_column("file", overflow="fold")
@@ -121,7 +118,7 @@ def print_plans(plans: Sequence[Completion], console: Console | None = None) -> 
             todo.append(f"fails: needs {Argument('rewrite', True)}")
         kind = f"{plan.variant.name}: {plan.variant.description}"
         table.add_row(str(plan.path), kind, f"{plan.rows:,}", f"{plan.sensors:,}", "\n".join(todo), end_section=True)
-    (console or Console()).print(table, markup=False)
+    Console().print(table, markup=False)
 
 
 def plot_report(store: Store, report: Report, path: Path) -> None:
@@ -225,11 +222,8 @@ def _draw_week(figure: Figure, axes: Axes, store: Store) -> None:
     means = "" if width == common else f"; means of {width // 60} minutes"
     most = ", the week with the most" if length_s == WEEK and start % WEEK == 4 * DAY else ""
     days = dict.fromkeys((day(start), day(start + length_s - 1)))
-    title(
-        axes,
-        f"Readings of {' to '.join(days)} {moment(start).year}{most}",
-        f"{each_row}, the highest mean at the top{means}; grey: no reading",
-    )
+    heading = f"Readings of {' to '.join(days)} {moment(start).year}{most}"
+    title(axes, heading, f"{each_row}, the highest mean at the top{means}; grey: no reading")
     axes.set_ylabel("sensors, in order of their mean in this period")
     axes.set_yticks([])
     ticks, texts, lines = time_ticks(start, length_s)

@@ -158,9 +158,8 @@ class Forecaster(nn.Module):
         if self.climatology is not None:
             confidence = batch.climatology_confidence  # [B,R,N,G]
             climatology = self.climatology.normalise(batch, self.scaler)  # [B,R,N,G]
-            numbers = self.climatology.token_inputs(
-                climatology[:, :lookback], confidence[:, :lookback], normalised, batch.valid
-            )
+            so_far = climatology[:, :lookback], confidence[:, :lookback]
+            numbers = self.climatology.token_inputs(*so_far, normalised, batch.valid)
             more.append((numbers, self.climatology.token))
             ahead = self.climatology.state_input(climatology, confidence, lookback, self.scaler.scaled_last(batch))
         tokens = self.tokens(normalised, batch.valid, time_of_day, day_of_week, more)  # [B,N,M,E]

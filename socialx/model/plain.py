@@ -57,11 +57,8 @@ class Stid(nn.Module):
         self.scaler, self.horizon = network.scaler(), network.horizon
         part = max(1, width // 4)
         self.lookback = nn.Linear(network.lookback * len(network.inputs), part)
-        self.sensor, self.time_of_day, self.day_of_week = (
-            nn.Embedding(network.sensors, part),
-            nn.Embedding(network.slots, part),
-            nn.Embedding(7, part),
-        )
+        rows = (network.sensors, network.slots, 7)
+        self.sensor, self.time_of_day, self.day_of_week = (nn.Embedding(count, part) for count in rows)
         for table in (self.sensor, self.time_of_day, self.day_of_week):
             nn.init.xavier_uniform_(table.weight)
         self.layers = nn.ModuleList(

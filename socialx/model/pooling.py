@@ -105,9 +105,8 @@ class Geometry(nn.Module):
         with torch.autocast(self.offsets.device.type, enabled=False):
             distance = self.distance.to(self.log_radius.dtype)
             if self.soft:
-                gate = F.logsigmoid(
-                    self.log_beta.exp()[:, None, None] * (self.gate_radius_km[:, None, None] - distance)
-                )
+                beta, radius = self.log_beta.exp()[:, None, None], self.gate_radius_km[:, None, None]
+                gate = F.logsigmoid(beta * (radius - distance))
             else:
                 gate = distance.new_zeros(self.heads, *distance.shape)
             return gate.masked_fill(~self.exists, -math.inf)
@@ -353,9 +352,8 @@ class SocialLayer(nn.Module):
         super().__init__()
         self.pool_norm, self.pooling = nn.LayerNorm(width), pooling
         self.feed_norm = nn.LayerNorm(width)
-        self.feed = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(2 * width, width)
-        )
+        wider, narrower = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.feed = nn.Sequential(wider, nn.GELU(), nn.Dropout(dropout), narrower)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, state: Tensor) -> Tensor:

@@ -26,8 +26,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor
         return (query @ key.mT + bias).softmax(-1).to(value.dtype) @ value
     parts = [part.flatten(0, 1).contiguous() for part in (query, key, value)]
     keep = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, bias))
-    out: Tensor = _TiledAttention.apply(*parts, bias, keep)
-    return out.unflatten(0, query.shape[:2])
+    return _TiledAttention.apply(*parts, bias, keep).unflatten(0, query.shape[:2])
 
 
 class _TiledAttention(torch.autograd.Function):

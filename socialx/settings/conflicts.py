@@ -65,20 +65,14 @@ def refuse_conflicts(settings: Settings, finer: int = 1) -> None:
         fit = [steps for steps in range(1, lookback + 1) if lookback % steps == 0]
         below = max(steps for steps in fit if steps < model.patch)
         listed = ", ".join(map(str, fit[:-1])) + f" or {lookback}" if lookback > 1 else "1"
-        problem = (
-            f"model.patch {model.patch} does not divide the lookback of {counted(lookback, 'step')} ({listed} would)"
-        )
-        raise SettingsError(
-            "settings.conflict",
-            "",
-            problem,
-            f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}",
-        )
+        steps = f"{counted(lookback, 'step')} ({listed} would)"
+        problem = f"model.patch {model.patch} does not divide the lookback of {steps}"
+        remedy = f"use {Argument('model.patch', below)}, or another {Argument('data.lookback')}"
+        raise SettingsError("settings.conflict", "", problem, remedy)
     if social and POOLINGS[pooling.kind].path is not None and model.width % HEADS:
         problem = f"model.width {model.width} must be a multiple of the {HEADS} heads in a social layer"
-        raise SettingsError(
-            "settings.conflict", "", problem, f"use {Argument('model.width', model.width + -model.width % HEADS)}"
-        )
+        remedy = f"use {Argument('model.width', model.width + -model.width % HEADS)}"
+        raise SettingsError("settings.conflict", "", problem, remedy)
 
 
 def pooling_in_effect(settings: Settings) -> PoolingSettings:

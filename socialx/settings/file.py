@@ -41,9 +41,8 @@ def read_tree(path: Path, content: str) -> dict[str, Any]:
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise SettingsError("settings.toml", path, f"the file is not TOML ({str(error)[:200]})") from None
     except RecursionError:
-        raise SettingsError(
-            "settings.deep", path, "the blocks are nested too deeply", "use two levels: section and setting"
-        ) from None
+        problem = "the blocks are nested too deeply"
+        raise SettingsError("settings.deep", path, problem, "use two levels: section and setting") from None
 
 
 @lru_cache(maxsize=8)  # a command may read a run's settings several times
@@ -66,30 +65,24 @@ def _yaml(path: Path, text: str) -> dict[str, Any]:
                 name = str(self.construct_object(key, deep=True))
                 if name in names:
                     line = node.start_mark.line + 1
-                    raise SettingsError(
-                        "settings.twice", path, f"{name} is set twice in the block from line {line}", "keep one"
-                    )
+                    problem = f"{name} is set twice in the block from line {line}"
+                    raise SettingsError("settings.twice", path, problem, "keep one")
                 names.add(name)
             return super().construct_mapping(node, deep)
 
     try:
         tree = yaml.load(text, Loader=Strict)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        raise SettingsError(
-            "settings.yaml", path, f"the file is not YAML ({' '.join(str(error).split())[:200]})"
-        ) from None
+        problem = f"the file is not YAML ({' '.join(str(error).split())[:200]})"
+        raise SettingsError("settings.yaml", path, problem) from None
     except (ValueError, OverflowError) as error:  # an impossible date or number
-        raise SettingsError(
-            "settings.yaml", path, f"the file is not YAML ({type(error).__name__}: {str(error)[:100]})"
-        ) from None
+        problem = f"the file is not YAML ({type(error).__name__}: {str(error)[:100]})"
+        raise SettingsError("settings.yaml", path, problem) from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise SettingsError(
-            "settings.sections",
-            path,
-            f"the file must hold sections (data, model, trainer, ...), not {type(tree).__name__}",
-        )
+        problem = f"the file must hold sections (data, model, trainer, ...), not {type(tree).__name__}"
+        raise SettingsError("settings.sections", path, problem)
     return tree
 
 

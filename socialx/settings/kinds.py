@@ -40,9 +40,7 @@ class Kind:
 
     def load(self) -> Any:
         """Import and return the class."""
-        if self.path is None:
-            raise ValueError(f"{self.name} has no class to build")
-        module, _, name = self.path.partition(":")
+        module, _, name = str(self.path).partition(":")
         return getattr(import_module(module), name)
 
     def arguments(self, built: Any, settings: Collection[str]) -> list[str]:
@@ -96,9 +94,8 @@ class CustomModel(Model):
             loaded = super().load() if (named := KNOWN.get(self.name)) is None else named
         except (ImportError, AttributeError, SyntaxError) as error:
             remedy = "check the name; the module must be on PYTHONPATH or in the current folder"
-            raise SettingsError(
-                "model.import", "", f"model.kind {self.name} cannot be imported ({error})", remedy
-            ) from None
+            problem = f"model.kind {self.name} cannot be imported ({error})"
+            raise SettingsError("model.import", "", problem, remedy) from None
         if not _is_module(loaded):
             problem = f"model.kind {self.name} must be a torch.nn.Module, as a class or an instance"
             raise SettingsError("model.no-module", "", problem, "name a subclass")

@@ -47,11 +47,8 @@ DEFAULT, SET, ARGUMENT = "default", "--set", "argument"  # origins; the last mar
 # What to write in place of a value that is gone, or that other tools take.
 GONE = {"model.backend=triton": "write auto there, which computes the same", "trainer.device=gpu": "write cuda"}
 _TRAINED = (
-    "pooling.neighbours",
-    "pooling.adaptive_adjacency_rank",
-    "loader.batch_size",
-    "trainer.max_epochs",
-    "trainer.weight_decay",
+    *("pooling.neighbours", "pooling.adaptive_adjacency_rank"),
+    *("loader.batch_size", "trainer.max_epochs", "trainer.weight_decay"),
 )
 _SMALL = ("model.patch", "model.width", "model.mlp_width", "model.dropout", *_TRAINED)
 _MEDIUM = ("model.patch", "model.width", "model.blocks", "model.slstm_at", "model.dropout", *_TRAINED)
@@ -119,10 +116,9 @@ class Config:
         if preset is None:
             return
         values = {key: value for key, value in PRESETS[preset].items() if self.origin[key] == f"preset {preset}"}
-        arguments = [
-            Argument(key, command_text(value) if isinstance(value, tuple) else value) for key, value in values.items()
-        ]
-        note(Message("settings.preset-sets", "", f"preset {preset} sets {' '.join(map(str, arguments))}"))
+        texts = {key: command_text(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        arguments = [str(Argument(key, text)) for key, text in texts.items()]
+        note(Message("settings.preset-sets", "", f"preset {preset} sets {' '.join(arguments)}"))
 
     def note_unread(self) -> None:
         """Show the user which flags or arguments in this call have no effect on the model."""
@@ -268,9 +264,8 @@ class ConfigLayers:
         _refuse_edits(saved, trained_settings, trained or {})
         if trained_settings.model.kind not in MODELS:
             reason = f"the model {trained_settings.model.kind} is code from outside socialx"
-            raise SettingsError(
-                "settings.start-unnamed", saved.parent, reason, f"pass {Argument('trainer.init_from')} a socialx model"
-            )
+            remedy = f"pass {Argument('trainer.init_from')} a socialx model"
+            raise SettingsError("settings.start-unnamed", saved.parent, reason, remedy)
         fixed = invariants(trained_settings)
         start = {key: value for key, value in fixed.items() if key.startswith(("model.", "pooling."))}
         del start["model.zero_shot"]
@@ -418,11 +413,8 @@ def _validate(values: Values) -> Config:
 def _unknown(key: str, origin: str) -> Message:
     where = f"{shortened(key, ITEM)} ({origin})"
     if key in Settings.model_fields:
-        return Message(
-            "settings.section",
-            where,
-            f"{key} is a section with {', '.join(k for k in KEYS if k.startswith(f'{key}.'))}",
-        )
+        keys = ", ".join(k for k in KEYS if k.startswith(f"{key}."))
+        return Message("settings.section", where, f"{key} is a section with {keys}")
     return Message("settings.unknown", where, "the setting is unknown", _suggest(key) or LIST)
 
 

@@ -213,9 +213,8 @@ def _on_or_off(value: Any) -> Any:
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
-def _as_text(value: Any) -> Any:
-    """Return a run, given as a folder or as the value that ``train`` returned, as text."""
-    return None if value is None else str(value)
+# A run, as a folder or as the value that ``train`` returned, as text.
+RunName = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
 
 
 class TrainerSettings(Section):
@@ -254,7 +253,7 @@ class TrainerSettings(Section):
     loggers: Annotated[tuple[Literal["tensorboard", "wandb", "mlflow"], ...], BeforeValidator(_split_commas)] = setting(
         (), "send epochs to tensorboard, wandb or mlflow, in addition to metrics.jsonl and metrics.csv", "Output"
     )
-    init_from: Annotated[str | None, BeforeValidator(_as_text)] = setting(
+    init_from: RunName = setting(
         None, "run whose weights, model settings and units this training starts from; not set: fresh weights", "Model"
     )
     teacher: Names = setting(
@@ -299,11 +298,8 @@ FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *
 _NAMES = Counter(key.split(".")[1] for key in KEYS)
 # Those whose own name is that of no other one, by it.
 BY_NAME = {key.split(".")[1]: key for key in KEYS if _NAMES[key.split(".")[1]] == 1}
-CHOICES: dict[str, Mapping[str, Kind]] = {
-    "model.kind": MODELS,
-    "model.encoder": ENCODERS,
-    "pooling.kind": POOLINGS,
-}  # where they are no Literal
+# Where they are no Literal.
+CHOICES: dict[str, Mapping[str, Kind]] = {"model.kind": MODELS, "model.encoder": ENCODERS, "pooling.kind": POOLINGS}
 
 
 def _keys(**sections: str) -> tuple[str, ...]:

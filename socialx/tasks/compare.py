@@ -129,8 +129,7 @@ def run_round(here: Settings, there: Settings, seconds: float, bar: Bar) -> tupl
             block = (first, second)[side](seconds)
             blocks[side].append(block)
             bar.advance(seconds)
-            per_window: float = block["seconds"] / block["windows"]  # batches may differ
-            return per_window
+            return block["seconds"] / block["windows"]  # batches may differ
 
         return interleaved_ab(lambda: seconds_per_window(0), lambda: seconds_per_window(1), PAIRS_OF_ROUND), *blocks
 
@@ -178,9 +177,8 @@ def start_process(name: str, settings: Settings) -> Iterator[Callable[[float], B
             line = answers.readline()
             if not line:
                 reason = f"the process ended with {process.wait()}"
-                raise SocialxError(
-                    "compare.ended", name, reason, "run the same settings with train, which shows the error"
-                )
+                remedy = "run the same settings with train, which shows the error"
+                raise SocialxError("compare.ended", name, reason, remedy)
             answer: Block = json.loads(line)
             if "error" in answer:
                 raise SocialxError("compare.child", name, answer["error"])

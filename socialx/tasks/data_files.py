@@ -115,9 +115,8 @@ def as_request(task: str, data: Any, options: Mapping[str, Any]) -> ConvertOptio
     given, query = dict(options), options.get("query")
     if any(map(is_url, sources)):
         if len(sources) > 1:
-            raise SettingsError(
-                "convert.query-files", "", "a database cannot be combined with other files", "name the database alone"
-            )
+            problem = "a database cannot be combined with other files"
+            raise SettingsError("convert.query-files", "", problem, "name the database alone")
         shown, frame = query_table(sources[0], query)
         name, label = Path(shown).stem or "database", f"{shown} ({shortened(' '.join(str(query).split()), QUERY)})"
     elif query is not None:
@@ -147,9 +146,8 @@ def _convert(
     if request.frame is None and (named is None or output is not None):
         refuse_socialx_file(request.head)
     if output is None and named is not None:
-        raise SettingsError(
-            "convert.no-output", "", f"converting {kind} needs an output", f"add {Argument('output', 'FILE.h5')}"
-        )
+        problem = f"converting {kind} needs an output"
+        raise SettingsError("convert.no-output", "", problem, f"add {Argument('output', 'FILE.h5')}")
     recognised = recognise_kind(request) if named is None else FileKind(kind, "named", None)
     if output is None:
         following: tuple[Command, ...] = (command(request, FORMATS[recognised.name], options),)
@@ -161,10 +159,8 @@ def _convert(
         problem = f"{Argument('output', target)} names an HDF5 file, which cannot end in {target.suffix!r}"
         raise SettingsError("convert.output-suffix", "", problem, f"name it {target.with_suffix('.h5')}")
     readings, summary, notes = write_file(kind, request, target, overwrite)
-    untold, problems = (
-        [Message("convert.large", target, "the file is too large for convert to check", Command("inspect", target))],
-        None,
-    )
+    large = "the file is too large for convert to check"
+    untold, problems = [Message("convert.large", target, large, Command("inspect", target))], None
     if validate or 4 * summary.rows * summary.sensors <= LOOKED_BYTES:
         report = inspection.examine(open_store(target, sensors=readings.sensors))
         failing = checks.VALIDATE_CHECKS if validate else ()
@@ -264,15 +260,11 @@ def backfill(
     with subscribe(progress):
         files = [path for path in files_in(paths) for path in older.expand(path)]
         table = None if meta_csv is None else Path(meta_csv)
-        given = older.Given(
-            table,
-            read_locations(table) if table else {},
-            rewrite,
-            without_positions,
-            None if units is None else free_unit(units),
-            None if timezone is None else zone_name(timezone),
-            None if local_zone is None else zone_name(local_zone, "local_zone"),
-        )
+        unit = None if units is None else free_unit(units)
+        zone = None if timezone is None else zone_name(timezone)
+        local = None if local_zone is None else zone_name(local_zone, "local_zone")
+        places = read_locations(table) if table else {}
+        given = older.Given(table, places, rewrite, without_positions, unit, zone, local)
         plans: list[older.Completion] = []
         failures: list[Message] = []
         with work("backfill", len(files), "files") as bar:
@@ -360,9 +352,8 @@ def inspect(
         kind = recognise_kind(ConvertOptions(path))
         if kind.next is not None:
             if names or plot or geojson:
-                raise SocialxError(
-                    "inspect.no-report", path, f"{kind.name} ({kind.why}) cannot be checked or drawn yet", kind.next
-                )
+                problem = f"{kind.name} ({kind.why}) cannot be checked or drawn yet"
+                raise SocialxError("inspect.no-report", path, problem, kind.next)
             return Inspection(path, kind, None, (), ())
         check_outputs((plot, PICTURE), (geojson, MAP), others=[path])
         opened = open_store(path)
@@ -402,9 +393,7 @@ def download(
     with subscribe(progress):
         paths = []
         for published, url in downloads.addresses(dataset, mirror):
-            note(
-                Message("fetch.started", published.name, f"{url}{'' if mirror else ' (unverified address)'}"),
-                mirror is not None,
-            )
+            said = f"{url}{'' if mirror else ' (unverified address)'}"
+            note(Message("fetch.started", published.name, said), mirror is not None)
             paths.append(downloads.fetch(published, url, Path(folder), overwrite=overwrite))
         return paths

@@ -201,7 +201,6 @@ def _machine(setup: Setup) -> Answer:
 
 
 def _packages(setup: Setup) -> Answer:
-    """Report installed packages and versions."""
     others = ", ".join(f"{name} {version(name)}" for name in ("xlstm", "numpy", "h5py", "pandas"))
     return "ok", f"Python {platform.python_version()}, torch {torch.__version__}, {others}"
 
@@ -220,7 +219,6 @@ def _settings(setup: Setup) -> Answer:
 
 
 def _device(setup: Setup) -> Answer:
-    """Check the requested device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of a driver that it cannot use
         available = torch.cuda.is_available()

@@ -94,9 +94,8 @@ def export(
                 raise SocialxError("export.needs", output, f"writing ONNX needs the package {name}", install) from None
         for key in sorted(FIXED):  # settings that an export ignores
             if key in layers.values and layers.values[key].origin in (flag_name(key), SET, ARGUMENT):
-                raise SettingsError(
-                    "export.fixed", "", f"an export uses {Argument(key, FIXED[key])}", f"leave {Argument(key)} out"
-                )
+                problem = f"an export uses {Argument(key, FIXED[key])}"
+                raise SettingsError("export.fixed", "", problem, f"leave {Argument(key)} out")
         with work("export", 3, "steps") as bar:
             opened = open_forecasting(path, layers.over(FIXED), split=False)
             experiment = replace(opened.experiment, model=opened.at_the_end)
@@ -138,9 +137,8 @@ def _choose_format(output: Path, format: str | None) -> str:
     """Return the requested format, or the format for the suffix."""
     if format is not None:
         if format not in FORMATS:
-            raise SettingsError(
-                "export.format", "", f"{Argument('format', format)} is unknown", f"choose {', '.join(FORMATS)}"
-            )
+            problem = f"{Argument('format', format)} is unknown"
+            raise SettingsError("export.format", "", problem, f"choose {', '.join(FORMATS)}")
         return format
     for name, suffix in FORMATS.items():
         if output.suffix.lower() == suffix:

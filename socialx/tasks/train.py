@@ -59,9 +59,8 @@ class Run(ResultRepr):
     @property
     def best(self) -> EpochRow | None:
         """The epoch with the lowest validation MAE, whose weights are kept; None before the first epoch ended."""
-        return min(
-            self.epochs, key=lambda row: math.inf if row.validation_mae is None else row.validation_mae, default=None
-        )
+        maes = [math.inf if row.validation_mae is None else row.validation_mae for row in self.epochs]
+        return self.epochs[maes.index(min(maes))] if maes else None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -363,11 +362,8 @@ def describe_start(experiment: Experiment, loader: Loader, run_dir: Path, proces
     if left_out := experiment.protocol.windows_left_out.get("train"):
         lost = f"{counted(left_out, 'training window')} across a time gap were left out"
         note(Message("train.windows-left-out", experiment.data.store.path, lost), True)
-    if (
-        precision.device.type == "cpu"
-        and find_model(settings.model.kind).social
-        and settings.model.width * settings.model.blocks > SMALL_ON_CPU
-    ):
+    large = settings.model.width * settings.model.blocks > SMALL_ON_CPU
+    if precision.device.type == "cpu" and find_model(settings.model.kind).social and large:
         faster = f"add {Argument('preset', 'mlp-small')}"
         note(Message("train.slow-model", "", "this model is slow on a CPU, and no CUDA device was found", faster))
     if precision.device.type == "cpu" and precision.name == "16-mixed":

@@ -210,9 +210,8 @@ def find_seen_rows(networks: Sequence[Experiment]) -> list[Seen]:
             if within := span.within(first.protocol, begin, end):
                 until = data.store.clock.stored(str(within.last_time))
                 problem = f"{span.source} has seen the test split of this file, until {until}"
-                note(
-                    Message("train.seen", data.store.path, problem, "score later rows, or train without these weights")
-                )
+                helps = "score later rows, or train without these weights"
+                note(Message("train.seen", data.store.path, problem, helps))
     return seen
 
 

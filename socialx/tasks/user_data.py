@@ -140,10 +140,8 @@ def _convert_temporarily(table: Any, file: Path, run: TrainedRun, given: Mapping
 
     with _naming(file, f"the temporary file of {shown} in {file.parent.parent}", kept, partial(retell, names=others)):
         write_file("auto", as_request("convert", table, given), file, details=True)
-    note(
-        Message("predict.copied", "", f"{shown} was converted to a temporary file for this forecast", with_options({})),
-        True,
-    )
+    copied = f"{shown} was converted to a temporary file for this forecast"
+    note(Message("predict.copied", "", copied, with_options({})), True)
     predicted = {name: value for name, value in {**others, "missing": "X,X"}.items() if name != "start"}
     with _naming(file, shown, kept, partial(retell, names=predicted)):  # predict has start too
         yield

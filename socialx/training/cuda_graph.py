@@ -11,6 +11,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,11 +65,8 @@ class CapturedStep:
                 self._record.failed = True
                 self._shapes.clear()  # recordings read the tensors that recover replaces
                 self._recover()
-                fall_back(
-                    "train.graph-off",
-                    "",
-                    f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})",
-                )
+                problem = f"{Argument('trainer.cuda_graph')} is off: a step cannot be recorded ({in_short(error)})"
+                fall_back("train.graph-off", "", problem)
                 return self._work(shape.buffers)
         replay, result = shape.recording
         replay()
@@ -98,9 +96,8 @@ def _buffer(example: Example) -> Example:
     """Return an empty example of the same shapes, to copy later examples into."""
     if isinstance(example, Selection):
         return replace(example, rows=torch.empty_like(example.rows), full=False)
-    batch, target = (
-        (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in part) for part in example
-    )
+    alike = partial(torch.empty_like, memory_format=torch.contiguous_format)
+    batch, target = (map(alike, part) for part in example)
     return TrainingBatch(Batch(*batch), Target(*target))
 
 

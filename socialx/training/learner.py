@@ -58,11 +58,8 @@ class Learner:
         self.compiles = trainer.compile not in ("auto", "off")  # each shape of a batch
         self.records = trainer.cuda_graph == "on" and precision.device.type == "cuda"  # after the first steps
         if trainer.cuda_graph == "on" and not self.records:
-            fall_back(
-                "train.graph-not-cuda",
-                "",
-                f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA",
-            )
+            problem = f"{Argument('trainer.cuda_graph')} is off: the device is {precision.device}, not CUDA"
+            fall_back("train.graph-not-cuda", "", problem)
         self._choose_step()
 
     def _choose_step(self) -> None:
@@ -203,11 +200,8 @@ class Learner:
             self._uncompiled, self._forecast = True, self.model
             self._drop_gradients()
             result = work(examples)
-            fall_back(
-                "train.compile-off",
-                "",
-                f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})",
-            )
+            problem = f"{Argument('trainer.compile')} is off: the model does not compile ({in_short(error)})"
+            fall_back("train.compile-off", "", problem)
             return result
 
     def _drop_gradients(self) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,8 @@ class TrainState:
             raise SocialxError("resume.processes", run, problem, f"start {self.ranks} processes: {again}")
         if self.batch > batches:
             problem = f"the run stopped at batch {self.batch} of {batches}, and so had other batches"
-            raise SocialxError(
-                "resume.batches",
-                run,
-                problem,
-                f"start again: {Command('train', settings=run.parent / 'settings.yaml')}",
-            )
+            remedy = f"start again: {Command('train', settings=run.parent / 'settings.yaml')}"
+            raise SocialxError("resume.batches", run, problem, remedy)
 
     def is_complete(self, trainer: TrainerSettings) -> bool:
         """Return whether training has all its epochs, or ``patience`` epochs without a better validation MAE."""
@@ -88,9 +85,8 @@ def resume_training(learner: Learner, run: RunFolder, batches: int) -> TrainStat
         early = {"trainer.patience": 2 * learner.trainer.patience}
         more = early if progress.epoch < learner.trainer.max_epochs else {"trainer.max_epochs": 2 * progress.epoch}
         longer = Command("train", resume=run.path, **more)
-        raise SocialxError(
-            "resume.complete", run.path, f"training is complete after {counted(progress.epoch, 'epoch')}", longer
-        )
+        problem = f"training is complete after {counted(progress.epoch, 'epoch')}"
+        raise SocialxError("resume.complete", run.path, problem, longer)
     progress.refuse_other_batches(run.path / "last.pt", batches, learner.group.world_size)
     run.rows()
     return progress
@@ -263,27 +259,22 @@ def run_steps(
 
 def _validate(learner: Learner, validation: Loader, interrupt: Interrupt) -> float | None:
     """Return the validation MAE in the unit of the first target, averaged over networks; None where interrupted."""
-    group = learner.group
-    by_network: dict[str, float] = {}
+    group, by_network = learner.group, dict[str, float]()
+
+    def stop() -> bool:  # several processes ask after the pass
+        return group.world_size == 1 and interrupt.requested
+
+    score = partial(run_metrics, name="validate", stop=stop, forecast=learner.forecast)
     for name, loader in per_network(validation):
         sums = RunningScores(learner.network.horizon, len(learner.target_weight), learner.precision.device)
-        if not run_metrics(
-            learner.model,
-            loader,
-            learner.precision,
-            sums,
-            name="validate",
-            stop=lambda: group.world_size == 1 and interrupt.requested,  # several processes ask after the pass
-            forecast=learner.forecast,
-        ):
+        if not score(learner.model, loader, learner.precision, sums):
             return None
         group.all_reduce(sums.sums)
         scores = sums.compute()
         if not all(target.overall.count for target in scores):
             remedy = f"use a longer file, or another {Argument('data.split_method')}"
-            group.fail(
-                SocialxError("train.no-target", f"validation {name}".strip(), "all windows lack a valid target", remedy)
-            )
+            problem = "all windows lack a valid target"
+            group.fail(SocialxError("train.no-target", f"validation {name}".strip(), problem, remedy))
         maes = (weight * target.overall.mae for weight, target in zip(learner.target_weight, scores, strict=True))
         by_network[name] = sum(maes) / len(scores)
     if len(by_network) > 1:
@@ -368,12 +359,8 @@ def catch_signals() -> Iterator[Interrupt]:
         if interrupt.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not interrupt.requested:  # a handler may have interrupted a print, which is not reentrant
-            stopping = Message(
-                "train.stopping",
-                "",
-                "training stops after this step and is saved",
-                "press Ctrl-C again to stop at once",
-            )
+            saved = "training stops after this step and is saved"
+            stopping = Message("train.stopping", "", saved, "press Ctrl-C again to stop at once")
             threading.Thread(target=copy_context().run, args=(note, stopping), daemon=True).start()
         interrupt.requested = True
 

@@ -132,10 +132,9 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write ``text`` to the file ``name`` in the folder atomically, on the writing rank only."""
-        if not self.writes:
-            return
-        with atomic_write(self.path / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        if self.writes:
+            with atomic_write(self.path / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
 
     def write_json(self, name: str, content: Any) -> None:
         """Write ``content`` as JSON to the file ``name`` in the folder atomically, on the writing rank only."""
@@ -146,20 +145,17 @@ class RunFolder:
         path = self.path / "format.txt"
         if not path.exists():
             again = Command("train", settings=self.settings)
-            raise SocialxError(
-                "run.format-missing", self.path, "format.txt is missing, as in older versions", f"train again: {again}"
-            )
+            problem = "format.txt is missing, as in older versions"
+            raise SocialxError("run.format-missing", self.path, problem, f"train again: {again}")
         try:
             number = int(read_text(path, TEXT_BYTES))
         except (OSError, ValueError) as error:
-            raise SocialxError(
-                "run.format-text", path, f"the file does not hold a format number ({error})", NAME_A_RUN
-            ) from None
+            problem = f"the file does not hold a format number ({error})"
+            raise SocialxError("run.format-text", path, problem, NAME_A_RUN) from None
         if number != FORMAT:
             other = f"the run folder has format {number}, and this socialx reads {FORMAT}"
-            raise SocialxError(
-                "run.format", self.path, other, "use the version of socialx that trained the run, or train again"
-            )
+            remedy = "use the version of socialx that trained the run, or train again"
+            raise SocialxError("run.format", self.path, other, remedy)
 
     def read_json(self, name: str, kind: type = dict) -> Any:
         """Return the JSON in file ``name``.  Raises SocialxError where missing, invalid or not a ``kind`` (dict)."""
@@ -255,9 +251,8 @@ class RunFolder:
         except torch.OutOfMemoryError:
             raise
         except UNFIT as error:
-            raise SocialxError(
-                "checkpoint.unreadable", path, f"the checkpoint is unreadable ({in_short(error, 100)})", ANOTHER
-            ) from None
+            problem = f"the checkpoint is unreadable ({in_short(error, 100)})"
+            raise SocialxError("checkpoint.unreadable", path, problem, ANOTHER) from None
 
     def write_weights(self, state: dict[str, Tensor], epoch: int, validation_mae: float) -> None:
         """Write the best weights (``state``) to best.safetensors atomically, with their epoch and validation MAE."""
@@ -314,9 +309,8 @@ class TrainedRun(RunFolder):
         sensors = tuple(map(str, folder.read_json(ids.name, list))) if ids.exists() else None
         protocol, fixed = _read_protocol(folder, record), record.get("settings")
         if not isinstance(fixed, dict) or not fixed:
-            raise SocialxError(
-                "run.other", folder.path / "protocol.json", "the content differs from what train writes", NAME_A_RUN
-            )
+            problem = "the content differs from what train writes"
+            raise SocialxError("run.other", folder.path / "protocol.json", problem, NAME_A_RUN)
         if sensors is not None and network_checksum(sensors) != protocol.network:
             problem = f"the list of {counted(len(sensors), 'sensor')} differs from protocol.json"
             raise SocialxError("run.sensors", ids, problem, "copy the whole run folder again, or train again")
@@ -437,9 +431,8 @@ def _read_protocol(folder: RunFolder, record: Mapping[str, Any]) -> ScoringProto
     if lacking := [name for name in (*protocol.targets, *protocol.inputs) if name not in protocol.scaler]:
         raise SocialxError("run.scaler", path, f"the scaler lacks {', '.join(dict.fromkeys(lacking))}", again)
     if record.get("sha256", seal) != seal:
-        raise SocialxError(
-            "run.changed", path, "the file was changed after training", f"copy the whole run folder again, or {again}"
-        )
+        problem = "the file was changed after training"
+        raise SocialxError("run.changed", path, problem, f"copy the whole run folder again, or {again}")
     return protocol
 
 
@@ -464,17 +457,15 @@ def lock_new_run(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
             stack.enter_context(folder_for(path))
         except OSError as error:
             helps = "check permissions and free space"
-            raise SocialxError(
-                "run.folder-unwritable", path, f"the folder cannot be written ({error.strerror})", helps
-            ) from None
+            problem = f"the folder cannot be written ({error.strerror})"
+            raise SocialxError("run.folder-unwritable", path, problem, helps) from None
         stack.enter_context(file_lock(path))
         files = [file for file in path.iterdir() if file.name in NAMES]
         if files:
             if not overwrite:
                 others = f"add {Argument('overwrite', True)} or {Argument('resume', path)}, or name another "
-                raise SocialxError(
-                    "run.exists", path, "the folder holds a run already", f"{others}{Argument('trainer.run_dir')}"
-                )
+                problem = "the folder holds a run already"
+                raise SocialxError("run.exists", path, problem, f"{others}{Argument('trainer.run_dir')}")
         elif not all(LEFT_BY_A_KILL.fullmatch(file.name) for file in path.iterdir()):
             raise SocialxError("run.other-files", path, "the folder holds other files", another)
         _refuse_folders(path, another)
@@ -511,9 +502,9 @@ def find_run_folder(path: Path, remedy: str = NAME_A_RUN) -> RunFolder:
     return run
 
 
-def open_run(path: Path, remedy: str = NAME_A_RUN) -> TrainedRun:
-    """Return the run at a path, or a bundled run by name, with the records of training; remedy: for the error."""
-    return TrainedRun.read(find_run_folder(path, remedy), path)
+def open_run(path: Path) -> TrainedRun:
+    """Return the run at a path, or a bundled run by name, with the records of training."""
+    return TrainedRun.read(find_run_folder(path), path)
 
 
 def open_to_resume(path: Path) -> TrainedRun:

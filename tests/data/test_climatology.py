@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from socialx.data.climatology import ALL_DAYS, HALF_LIFE_DAYS, ZERO_SHOT_DAYS, PastDays, RollingClimatology
@@ -117,21 +117,21 @@ def assert_same(found: RollingClimatology, wanted: RollingClimatology, days: Ite
             np.testing.assert_allclose(one.confidence.astype(int), two.confidence.astype(int), atol=1)
 
 
-GAPS = [0, 1, 2, 14, 45, 92, 366]
+GAPS = [0, 1, 2, 13, 14, 45, 92, 366]
 HALF_HOURS = 48  # of a day
 
 
 @settings(max_examples=60, deadline=None)
+@example(HALF_HOURS, HALF_HOURS, 13, False)  # a reading exactly 14 days old is the only one of other kinds of day
 @given(st.integers(1, 9 * HALF_HOURS - 1), st.integers(1, 9 * HALF_HOURS - 1), st.sampled_from(GAPS), st.booleans())
 def test_a_file_that_is_cut_anywhere_is_known_like_the_whole(cut: int, place: int, gap: int, lost: bool) -> None:
     """A gap may lie before, at and behind the cut; the days before the cut are those that a run remembers."""
     whole = with_gap(made(9, 3, 0.3, 30, lost), place, gap)
     remembered, later = RollingClimatology(rows_of(whole, slice(cut))).today(), rows_of(whole, slice(cut, None))
     first, last = (int(later.seconds[row]) // 86_400 for row in (0, -1))
-    days = sorted({first, first + 1, last, last + 1, last + 30})
-    assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), days)
     middle = int(whole.seconds[cut - 1]) // 86_400  # the day of the last row of the first part is known already
-    assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), [middle])
+    days = [*sorted({first, first + 1, last, last + 1, last + 30}), middle]
+    assert_same(RollingClimatology(later, remembered), RollingClimatology(whole), days)
 
 
 @pytest.mark.parametrize("gap", GAPS)

@@ -6,10 +6,5 @@ The first format that recognises a file reads the file; the last one reads any t
 from __future__ import annotations
 
 AUTO, CSV = "auto", "csv"  # the content decides; a table
-MODULES = {
-    "hdfstore": ("hdfstore",),
-    "arrays": ("npy",),
-    "taiwan": ("taiwan-vd",),
-    "tables.formats": (CSV,),
-}
+MODULES = {"hdfstore": ("hdfstore",), "arrays": ("npy",), "taiwan": ("taiwan-vd",), "tables.formats": (CSV,)}
 NAMES = tuple(name for names in MODULES.values() for name in names)

@@ -159,9 +159,8 @@ def append(path: Path, request: ConvertOptions, fill_gaps: bool = False) -> Appe
     if request.meta_csv is not None:
         read_head(request.meta_csv, LOCATIONS)  # which tells a wrong name before the tables are walked
     contents = _contents(base, request)
-    base = replace(
-        base, new=_new_sensors(base, request, contents), table="" if base.store.described else contents.table
-    )
+    described = "" if base.store.described else contents.table
+    base = replace(base, new=_new_sensors(base, request, contents), table=described)
     table = _read_table(base, request, contents)
     if table.timezone != base.store.timezone:
         base = _in_utc(base)
@@ -216,10 +215,7 @@ def _in_utc(base: _Base) -> _Base:
 
 
 def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> layout.Sensors:
-    """Return the table sensors that the file lacks, with attributes from the locations file.
-
-    Raises SocialxError where a location is missing, and for a file with lane sensors.
-    """
+    """Return the table sensors that the file lacks, located by the locations file; raise for a file with lanes."""
     store, path = base.store, base.store.path
     old_keys = set(map(match_key, store.sensors.ids))
     ids = tuple(vdid for vdid in contents.ids or () if match_key(vdid) not in old_keys)
@@ -230,20 +226,13 @@ def _new_sensors(base: _Base, request: ConvertOptions, contents: Contents) -> la
     locations, _ = match_ids(ids, read_locations(request.meta_csv, ids))
     if unlisted := [vdid for vdid in ids if match_key(vdid) not in locations]:
         problem = f"there is no position for {len(unlisted)} of {counted(len(ids), 'new sensor')} ({sample(unlisted)})"
-        raise SocialxError(
-            "append.no-position",
-            request.meta_csv,
-            problem,
-            "add the positions, or leave these sensors out of the tables",
-        )
+        remedy = "add the positions, or leave these sensors out of the tables"
+        raise SocialxError("append.no-position", request.meta_csv, problem, remedy)
     return join(ids, locations, request.meta_csv, static=True)
 
 
 def _contents(base: _Base, request: ConvertOptions) -> Contents:
-    """Read the new tables by the description in the file, or by a proof of their own.
-
-    Ids take the file's spelling, with a note for ids in another letter case.
-    """
+    """Read the new tables by the description in the file, or by their own proof; ids take the file's spelling."""
     store = base.store
     unread = (*(() if store.missing is None else (store.missing,)), *base.codes)
     zone = request.timezone or store.local_zone or store.timezone
@@ -280,10 +269,7 @@ def _read_table(base: _Base, request: ConvertOptions, contents: Contents) -> _Ne
 
 
 def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[np.ndarray, str | None]:
-    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice.
-
-    Raises SocialxError where the zones of file and tables are unknown or contradict each other.
-    """
+    """Return the times of the tables by the file's clock, int64 [t], and its zone: UTC where an hour comes twice."""
     where, given, zone = request.where, request.timezone, known_zone(store.timezone)
     times, last = contents.times if contents.times is not None else np.empty(0, np.int64), int(store.seconds[-1])
     if store.timezone == "UTC":
@@ -291,18 +277,16 @@ def _times(store: Store, request: ConvertOptions, contents: Contents) -> tuple[n
             return times, "UTC"
         if given is None and store.local_zone is None:
             problem = f"the times do not say their zone, and {store.path} is in UTC"
-            raise SocialxError(
-                "append.zone", where, problem, f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}"
-            )
+            remedy = f"add {Argument('timezone', 'ZONE')}, or {Argument('timezone', 'UTC')}"
+            raise SocialxError("append.zone", where, problem, remedy)
         if given is None:
             otherwise = f"add {Argument('timezone', 'UTC')} if they are in UTC"
             read = f"the times are read in {store.local_zone}, the local zone of {store.path}"
             note(Message("append.zone-assumed", where, read, otherwise))
         return in_utc(times, str(given or store.local_zone), where, _anew())[0], "UTC"
     if given not in (None, store.timezone):
-        raise SettingsError(
-            "append.zone-given", store.path, f"the times are of {store.timezone}", f"drop {Argument('timezone', given)}"
-        )
+        problem = f"the times are of {store.timezone}"
+        raise SettingsError("append.zone-given", store.path, problem, f"drop {Argument('timezone', given)}")
     wall, twice = times, False
     if contents.timezone == "UTC":
         if zone is None:
@@ -404,10 +388,7 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
 
 
 def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
-    """Emit notes about skipped rows, absent sensors, gaps, zeros, and a suspicious unit.
-
-    A speed unit is suspicious where the new median is far from the median in the file's last week.
-    """
+    """Emit notes about skipped rows, absent sensors, gaps, zeros, and speeds far from those of the last week."""
     base, gap, where, same = change.base, change.gap, table.path, done.repeated
     store, values = base.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:

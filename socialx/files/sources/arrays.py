@@ -18,7 +18,6 @@ from socialx.files.store.head import ZIP, FileHead, first_bytes
 from socialx.files.store.quantities import KMH, QUANTITIES, SPEED
 
 ROW_BYTES = 1 << 28  # no network has rows this long, but a damaged or hostile header may
-DATA = "data"  # the usual name of the only array
 ADVICE = "download it again"
 ALONE = "write the one with the readings by itself with numpy.save, or see docs/how-to/recipes.md"
 # What NumPy, zipfile and the file system raise over damaged files; NotImplementedError is a RuntimeError.

@@ -22,7 +22,7 @@ from socialx.core.disk import atomic_write, check_name, file_lock
 from socialx.core.errors import Argument, Command, Message, SocialxError, counted, sample
 from socialx.data.geo import plausible_location, to_plane
 from socialx.files.sources.older_files import BLOCK_ROWS, CURRENT, Variant, lacking_units, missing_value, recognise
-from socialx.files.sources.positions.locations import Location, match_ids
+from socialx.files.sources.positions.locations import NO_PLACE, Location, match_ids
 from socialx.files.sources.readings import stored_unit
 from socialx.files.store import layout
 from socialx.files.store.ids import match_key
@@ -109,20 +109,12 @@ class Completion:
             unlocated = f"{len(self.unplaced)} of {counted(self.sensors, 'sensor')} ({sample(self.unplaced, 10)})"
             command = Command("backfill", self.path, rewrite=rewrite, meta_csv="LOCATIONS.csv")
             without = f"accept that with {Argument('without_positions', True)}, or give positions: "
-            return Message(
-                "backfill.no-position",
-                self.path,
-                f"there is no position in range for {unlocated}",
-                f"{without}{command}",
-            )
+            problem = f"there is no position in range for {unlocated}"
+            return Message("backfill.no-position", self.path, problem, f"{without}{command}")
         if self.variant.rewrite and not given.rewrite:
             problem = f"a file of kind {self.variant.name} ({self.variant.description}) must be rewritten"
-            return Message(
-                "backfill.needs-rewrite",
-                self.path,
-                problem,
-                Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv),
-            )
+            again = Command("backfill", self.path, rewrite=rewrite, meta_csv=given.meta_csv)
+            return Message("backfill.needs-rewrite", self.path, problem, again)
         return None
 
 
@@ -171,7 +163,6 @@ def _backup_copy(path: Path) -> Iterator[None]:
 
 
 def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
-    """Return the completion plan for a file."""
     variant = recognise(path, file)
     features, ids, names, timestamps = layout.read_layout(path, file, flat=variant.name == "V0")
     locations, _ = match_ids(ids, given.locations)
@@ -191,11 +182,8 @@ def _find_missing(path: Path, file: h5py.File, given: Given) -> Completion:
 def _crs(file: h5py.File) -> list[MissingPart]:
     """Return the statement that locations are in degrees, to be added to vd_info; [] where present."""
     stated = layout.SENSOR_INFO in file and layout.read_text(file[layout.SENSOR_INFO].attrs.get(layout.CRS_ATTR, ""))
-    return (
-        []
-        if stated
-        else [MissingPart(f"{layout.CRS_ATTR} {layout.CRS}", {layout.SENSOR_INFO: {layout.CRS_ATTR: layout.CRS}})]
-    )
+    crs = MissingPart(f"{layout.CRS_ATTR} {layout.CRS}", {layout.SENSOR_INFO: {layout.CRS_ATTR: layout.CRS}})
+    return [] if stated else [crs]
 
 
 def _seconds(path: Path, file: h5py.File, timestamps: np.ndarray) -> list[MissingPart]:
@@ -243,11 +231,7 @@ def _units_and_zones(path: Path, file: h5py.File, names: list[str], given: Given
 def _check_given(
     path: Path, stated: Mapping[str, object], feature: str, unit: str, given: Given
 ) -> dict[str, tuple[str, str]]:
-    """Return (line for the user, value) by option for each fact from the caller that the file lacks.
-
-    stated: the metadata attributes. unit: the unit of ``feature`` in the file. given: the caller's zones and units.
-    Raises SocialxError for a contradiction.
-    """
+    """Return (line for the user, value) by option for each ``given`` fact that the file lacks; raise for others."""
     zone, local = (layout.read_text(stated.get(name, "")) for name in ("timezone", layout.LOCAL_ZONE_ATTR))
     timezone, local_zone, units = given.timezone, given.local_zone, given.units
     if timezone is not None and is_utc(zone) and not is_utc(timezone):
@@ -315,9 +299,7 @@ def _facts(*values: Any) -> Facts:
     return {name: value for name, value in named if (value if isinstance(value, str) else np.isfinite(value))}
 
 
-def _location_facts(location: Location | None) -> Facts:
-    if location is None:
-        return {}
+def _location_facts(location: Location) -> Facts:
     return _facts(location.latitude, location.longitude, location.lanes, location.length, location.direction)
 
 
@@ -339,7 +321,7 @@ def _locate(
     """
     spelt = {match_key(name): facts for name, facts in described.items()}
     sources: dict[str, Callable[[str], Facts]] = {  # in the order in which they are asked
-        LISTED: lambda vdid: _location_facts(listed.get(match_key(vdid))),
+        LISTED: lambda vdid: _location_facts(listed.get(match_key(vdid), NO_PLACE)),
         OWN: lambda vdid: described.get(vdid, {}),
         RESPELT: lambda vdid: spelt.get(match_key(vdid), {}),
         IN_COLUMNS: lambda vdid: columns().get(vdid, {}),

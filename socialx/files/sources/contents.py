@@ -68,9 +68,8 @@ def check_memory(where: object, size: float, needs: str, remedy: str) -> None:
         from socialx.core.environment import free_memory  # imports torch, which few files need
 
         if (free := free_memory()) is not None and size > free:
-            raise SocialxError(
-                "file.no-memory", where, f"{needs} {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free", remedy
-            )
+            problem = f"{needs} {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
+            raise SocialxError("file.no-memory", where, problem, remedy)
 
 
 def read_blocks(

@@ -29,9 +29,8 @@ def addresses(dataset: str, mirror: str | None) -> list[tuple[PublishedFile, str
     """Return the files of a data set with their addresses; ``mirror``: a folder URL that holds all files."""
     facts = published.dataset(dataset)
     if facts is None:
-        raise SettingsError(
-            "fetch.unknown", dataset, "this data set cannot be downloaded", f"choose {' or '.join(published.DATASETS)}"
-        )
+        problem = "this data set cannot be downloaded"
+        raise SettingsError("fetch.unknown", dataset, problem, f"choose {' or '.join(published.DATASETS)}")
     if mirror is not None:
         is_address = False
         with suppress(ValueError):  # a broken host or port
@@ -68,9 +67,8 @@ def fetch(
                 problem = f"the server sends {next(impostors, 'another file')} ({fault})"
                 raise SocialxError("fetch.other-content", url, problem, f"try another server with {MIRROR}")
     except OSError as error:  # the network's own errors never come this far
-        raise SocialxError(
-            "fetch.unwritable", target, f"the file cannot be written ({error.strerror})", "check the folder and disk"
-        ) from error
+        problem = f"the file cannot be written ({error.strerror})"
+        raise SocialxError("fetch.unwritable", target, problem, "check the folder and disk") from error
     return target
 
 
@@ -114,9 +112,8 @@ def _receive_once(path: Path, url: str, timeout_s: float, again: bool) -> None:
         reached = again or isinstance(cause, ConnectionResetError)
         if reached and isinstance(error, requests.ConnectionError | requests.Timeout):
             raise ConnectionError(answer) from None
-        raise SocialxError(
-            "fetch.no-answer", url, answer, f"check the connection and the address, or try another server with {MIRROR}"
-        ) from None
+        remedy = f"check the connection and the address, or try another server with {MIRROR}"
+        raise SocialxError("fetch.no-answer", url, answer, remedy) from None
     with response:
         if response.status_code != 200:
             answer = f"the server answered HTTP {response.status_code} ({(response.reason or '')[:160]!a})"

@@ -76,12 +76,8 @@ def refuse_bytes(head: FileHead) -> None:
     path, name = head.path, shlex.quote(str(head.path))
     for begin, (kind, remedy) in KINDS.items():
         if re.match(begin, head.first):
-            raise SocialxError(
-                "foreign.kind",
-                path,
-                f"this is {kind}",
-                remedy.replace("{}", name).replace("{query}", str(Argument("query", "SELECT ..."))),
-            )
+            remedy = remedy.replace("{}", name).replace("{query}", str(Argument("query", "SELECT ...")))
+            raise SocialxError("foreign.kind", path, f"this is {kind}", remedy)
     for member in member_paths(path)[:1] if head.kind == "zip" else ():
         refuse_bytes(read_head(member))
     with suppress(*UNREADABLE, tarfile.TarError), open_io(path) as file:

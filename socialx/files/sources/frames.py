@@ -37,9 +37,8 @@ def as_rows(frame: Any, counted: bool = False) -> tuple[Any, dict[str, Any]]:
     if not isinstance(frame, pd.DataFrame):
         return frame, _zone(getattr(one, "tz", None) for one in getattr(getattr(frame, "schema", None), "types", ()))
     columns: Any = frame.columns
-    quantities = [
-        {str(name).lower() for name in columns.unique(level)} & {*QUANTITIES} for level in range(columns.nlevels)
-    ]
+    levels = [{str(name).lower() for name in columns.unique(level)} for level in range(columns.nlevels)]
+    quantities = [names & {*QUANTITIES} for names in levels]
     if columns.nlevels > 1:
         sensors = [level for level, names in enumerate(quantities) if not names]
         if columns.nlevels != 2 or len(sensors) != 1:
@@ -64,11 +63,8 @@ def _channel(names: list[str]) -> dict[str, str]:
     templates = repeated_quantities(names)
     if len(templates) == 1 and all(read_name(pattern(templates[0]), name) for name in names):
         return {"channel": templates[0]}
-    return (
-        {}
-        if any(words.quantity(name) or words.NO_SENSOR.fullmatch(name) for name in names)
-        else {"channel": "{sensor}"}
-    )
+    others = any(words.quantity(name) or words.NO_SENSOR.fullmatch(name) for name in names)
+    return {} if others else {"channel": "{sensor}"}
 
 
 def _zone(zones: Iterable[object]) -> dict[str, Any]:
@@ -93,13 +89,8 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     columns = {vdid: column for column, vdid in enumerate(like.sensors.ids)}
     if foreign := [vdid for vdid in ids if vdid not in columns]:
         problem = f"{len(foreign)} of {len(ids)} columns of the frame are no sensors of {like.path}"
-        raise SocialxError(
-            "frame.other-sensors",
-            WHERE,
-            problem,
-            "name each column by its sensor, and leave out others",
-            sample=foreign,
-        )
+        remedy = "name each column by its sensor, and leave out others"
+        raise SocialxError("frame.other-sensors", WHERE, problem, remedy, sample=foreign)
     if not isinstance(times, pd.DatetimeIndex):
         remedy = "make one: frame.index = pd.to_datetime(frame.index)"
         raise SocialxError("frame.no-times", WHERE, "the index holds no times", remedy, sample=map(str, times[:1]))
@@ -107,9 +98,8 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
     if times.tz is not None:
         if timezone is None:
             remedy = "give wall times without a zone: frame.tz_localize(None)"
-            raise SocialxError(
-                "frame.file-zone", WHERE, f"the times are of {times.tz}, and {like.path} does not say its zone", remedy
-            )
+            problem = f"the times are of {times.tz}, and {like.path} does not say its zone"
+            raise SocialxError("frame.file-zone", WHERE, problem, remedy)
         if not times.has_duplicates and times.tz_convert(timezone).tz_localize(None).has_duplicates:
             timezone, local_zone = "UTC", timezone
         times = times.tz_convert(timezone).tz_localize(None)
@@ -119,30 +109,17 @@ def write_frame(path: Path, frame: Frame, like: Store) -> None:
         raise SocialxError("frame.zone-missing", WHERE, problem, remedy)
     repeated = times[times.duplicated()].astype(str).tolist() or [vdid for vdid in columns if ids.count(vdid) > 1]
     if repeated:
-        raise SocialxError(
-            "frame.repeats", WHERE, f"{len(repeated)} rows or columns of the frame repeat", "keep one", sample=repeated
-        )
+        problem = f"{len(repeated)} rows or columns of the frame repeat"
+        raise SocialxError("frame.repeats", WHERE, problem, "keep one", sample=repeated)
     try:
         numbers = frame.to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise SocialxError(
-            "frame.no-numbers", WHERE, f"some cells are not numbers ({error})", "give NaN where nothing was read"
-        ) from None
+        problem = f"some cells are not numbers ({error})"
+        raise SocialxError("frame.no-numbers", WHERE, problem, "give NaN where nothing was read") from None
     like.check_readings(numbers, times.to_numpy("datetime64[s]").astype(np.int64), ids, WHERE)
     order = np.argsort(times.to_numpy(), kind="stable")
     values = np.full((len(times), len(columns), 1), np.nan, np.float32)
     values[:, [columns[vdid] for vdid in ids], 0] = numbers[order]
     blocks = (block for block in [Block(times[order].to_numpy("datetime64[s]").astype(np.int64), values)])
-    readings = Readings(
-        like.dataset_name,
-        "frame",
-        like.sensors,
-        blocks,
-        {like.feature: like.unit},
-        like.missing,
-        timezone,
-        source_data="a pandas frame",
-        source_meta=str(like.path),
-        local_zone=local_zone,
-    )
-    write(path, readings)
+    described = like.dataset_name, "frame", like.sensors, blocks, {like.feature: like.unit}, like.missing, timezone
+    write(path, Readings(*described, "a pandas frame", str(like.path), local_zone=local_zone))

@@ -138,9 +138,8 @@ def _block_columns(path: Path, frame: h5py.Group, ids: tuple[str, ...], rows: in
             raise SocialxError("pandas.no-plain-frame", path, f"{problem}, not a plain frame", ADVICE)
         columns[values.name] = np.array([column[label] for label in labels], np.int64)
     if sorted(np.concatenate([np.empty(0, np.int64), *columns.values()])) != list(range(len(ids))) or not ids:
-        raise SocialxError(
-            "pandas.blocks", path, f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once", ADVICE
-        )
+        problem = f"the blocks of {frame.name} do not hold each of its {len(ids)} sensors once"
+        raise SocialxError("pandas.blocks", path, problem, ADVICE)
     return columns
 
 

@@ -50,9 +50,8 @@ def _country_holidays(country: str, region: str | None, year: int) -> frozenset[
     try:
         import holidays
     except ModuleNotFoundError:
-        raise SettingsError(
-            "holidays.package", "", f"{argument} needs the package holidays", "pip install 'socialx[holidays]'"
-        ) from None
+        problem = f"{argument} needs the package holidays"
+        raise SettingsError("holidays.package", "", problem, "pip install 'socialx[holidays]'") from None
     try:
         return frozenset(holidays.country_holidays(country.upper(), subdiv=region and region.upper(), years=year))
     except NotImplementedError as error:  # the package's own words name the regions that it knows

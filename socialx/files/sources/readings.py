@@ -89,9 +89,8 @@ def _refuse_ignored(request: ConvertOptions, format: Format) -> None:
     """Raise SettingsError for several files in a one-file format, and for an option that only other formats read."""
     title = f"{format.title} ({format.name})"
     if request.more and "more" not in format.takes:
-        raise SettingsError(
-            "convert.one-file", "", f"{title} has one file, and {Argument('data')} names several", "drop the others"
-        )
+        problem = f"{title} has one file, and {Argument('data')} names several"
+        raise SettingsError("convert.one-file", "", problem, "drop the others")
     read_fields = frozenset().union(*(known_format.takes for known_format in FORMATS.values()))
     clock_fields = {"step_s"} if format.has_clock else set()  # the step of the axis
     for field, option in options().items():
@@ -124,12 +123,8 @@ def _check_published(request: ConvertOptions, dataset: PublishedDataset, ids: tu
         written = {"meta_csv": request.meta_csv or "LOCATIONS.csv", "output": "OUT.h5"}
         named = {"name": "NAME", "quantity": "speed" if request.quantity else None}
         likely = f"{Command('convert', other, path, **written)}, whose ids look alike"
-        raise SocialxError(
-            "convert.other-set",
-            path,
-            problem,
-            likely if other else Command("convert", "auto", path, **named, **written),
-        )
+        anew = Command("convert", "auto", path, **named, **written)
+        raise SocialxError("convert.other-set", path, problem, likely if other else anew)
     sentence = f"{len(foreign)} of its {len(ids)} sensors are not of {dataset.name}"
     return (Message("convert.foreign", path, sentence, sample=foreign),) if foreign else ()
 
@@ -151,18 +146,12 @@ def order_times(
         wall = Clock("UTC", zone).local(times)
         if goes_back(wall):
             twice = f"times come twice at the end of daylight saving time in {zone}: all times are written in UTC"
-            notes += (
-                []
-                if "come twice" in " ".join(map(str, contents.notes))
-                else [Message("convert.hour-twice", path, twice)]
-            )
+            if "come twice" not in " ".join(map(str, contents.notes)):
+                notes.append(Message("convert.hour-twice", path, twice))
             readings = replace(readings, timezone="UTC", local_zone=zone)
         else:
-            notes += (
-                [Message("convert.wall-times", path, f"the times are written as wall times of {zone}")]
-                if zone != "UTC"
-                else []
-            )
+            if zone != "UTC":
+                notes.append(Message("convert.wall-times", path, f"the times are written as wall times of {zone}"))
             readings, times = replace(readings, timezone=zone), wall
     elif zone and goes_back(times):
         times, told = in_utc(times, zone, path)
@@ -178,7 +167,6 @@ def order_times(
 
 
 def _at_times(blocks: Generator[Block, None, None], times: np.ndarray) -> Generator[Block, None, None]:
-    """Yield the blocks with the row times int64 [T] in place of theirs."""
     row = 0
     with closing(blocks):
         for block in blocks:
@@ -201,9 +189,8 @@ def _ids(request: ConvertOptions, contents: Contents) -> tuple[tuple[str, ...], 
     if sorted(indexed) == list(range(count)):
         return tuple(indexed[index] for index in range(count)), (f"{meta}: ids from its column index",)
     numbered = f"the file has no sensor ids, so the sensors are 0 to {count - 1}"
-    return tuple(map(str, range(count))), (
-        Message("ids.numbered", request.where, numbered, f"name ids with {Argument('ids', 'FILE')}"),
-    )
+    note = Message("ids.numbered", request.where, numbered, f"name ids with {Argument('ids', 'FILE')}")
+    return tuple(map(str, range(count))), (note,)
 
 
 def mask_codes(
@@ -233,9 +220,8 @@ def _sensors(
     elif request.without_positions:
         locations, positions = {}, "no locations"
     else:
-        helps = (
-            f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {Argument('without_positions', True)} and backfill later"
-        )
+        without = Argument("without_positions", True)
+        helps = f"add {Argument('meta_csv', 'LOCATIONS.csv')}, or {without} and backfill later"
         raise SocialxError("convert.no-positions", request.where, "the file holds no positions of its sensors", helps)
     locations, remarks = match_ids(ids, locations)
     notes += [f"{positions}: {remark}" for remark in remarks]
@@ -275,9 +261,8 @@ def _readings(
         published = (dataset for dataset in DATASETS.values() if dataset.dataset_name == name)
         if any(match_key(vdid) not in dataset.ids for dataset in published for vdid in sensors.ids):
             problem = f"the ids are not those of {name}, so the data set is named {MINE}"
-            notes.append(
-                Message("convert.name", request.where, problem, f"choose another name with {Argument('name', 'NAME')}")
-            )
+            helps = f"choose another name with {Argument('name', 'NAME')}"
+            notes.append(Message("convert.name", request.where, problem, helps))
             name = MINE
     units, unsaid = _units(request, contents, dataset)
     missing = None if len(units) > 1 else dataset.missing if dataset else contents.missing
@@ -295,19 +280,10 @@ def _readings(
         zero = f"{contents.feature} {missing:g} is treated as missing ({kept})"
         notes.append(Message("convert.code-missing", "", zero))
     zone = request.timezone or contents.timezone or (dataset.timezone if dataset else None)
-    readings = Readings(
-        dataset_name=name,
-        feature_set=dataset.feature_set if dataset and not request.name else f"{name}_v1",
-        sensors=sensors,
-        blocks=contents.blocks,
-        units=units,
-        missing=missing,
-        timezone=zone,
-        local_zone=dataset.timezone if dataset and zone == "UTC" else None,
-        source_data=request.where,
-        source_meta=positions,
-    )
-    return readings, (*unsaid, *notes)
+    feature_set = dataset.feature_set if dataset and not request.name else f"{name}_v1"
+    described = name, feature_set, sensors, contents.blocks, units, missing, zone, request.where, positions
+    local_zone = dataset.timezone if dataset and zone == "UTC" else None
+    return Readings(*described, local_zone=local_zone), (*unsaid, *notes)
 
 
 def _units(

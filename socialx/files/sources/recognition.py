@@ -67,9 +67,8 @@ def socialx_kind(head: FileHead) -> FileKind | None:
         if not len(file):
             raise SocialxError("hdf5.empty", head.path, "this HDF5 file holds nothing", "download or write it again")
         if {"forecast", "origin", "times", "sensors"} <= set(file):
-            raise SocialxError(
-                "convert.forecast-file", head.path, "the file is a forecast that predict wrote, not readings", FORECAST
-            )
+            problem = "the file is a forecast that predict wrote, not readings"
+            raise SocialxError("convert.forecast-file", head.path, problem, FORECAST)
         mine = {"data", "metadata"} & set(file) or set(FLAT) <= set(file)
         frames = any({"axis0", "table"} & set(group) for group in file.values() if hasattr(group, "values"))
         if frames or not mine:
@@ -101,8 +100,7 @@ def recognise(head: FileHead) -> tuple[Format, str]:
     if "format" not in head.seen:
         reasons = ((format, format.recognise(head)) for format in FORMATS.values())
         head.seen["format"] = next((pair for pair in reasons if pair[1]), None) or refuse(head, [*FORMATS])
-    recognised: tuple[Format, str] = head.seen["format"]
-    return recognised
+    return head.seen["format"]
 
 
 def command(request: ConvertOptions, format: Format, given: Mapping[str, Any] | None = None) -> Command:

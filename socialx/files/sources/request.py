@@ -55,9 +55,8 @@ def parse_freq(given: str | timedelta, argument: str = "freq", example: str = "5
     match = re.fullmatch(r"([0-9]{1,6})\s*([a-z]+)", text.strip().lower())
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
-        raise SettingsError(
-            "option.minutes", "", f"{Argument(argument, text)} is not a time in whole minutes", f"use {example}"
-        )
+        problem = f"{Argument(argument, text)} is not a time in whole minutes"
+        raise SettingsError("option.minutes", "", problem, f"use {example}")
     return step
 
 
@@ -92,9 +91,8 @@ def _quantity(text: str) -> str:
     """Return the feature name for a quantity, avg_speed for speed. Raises SettingsError for an unknown quantity."""
     if quantity := QUANTITIES.get(text.strip().lower()):
         return quantity
-    raise SettingsError(
-        "option.quantity", "", f"{Argument('quantity', text)} is unknown", f"choose {', '.join(QUANTITIES)}"
-    )
+    problem = f"{Argument('quantity', text)} is unknown"
+    raise SettingsError("option.quantity", "", problem, f"choose {', '.join(QUANTITIES)}")
 
 
 def free_unit(text: str) -> str:
@@ -127,9 +125,8 @@ def zone_name(name: str, argument: str = "timezone") -> str:
     """Return a zone name, checked where zone data are installed; ``argument``: the option's name in errors."""
     if (zones := available_timezones()) and name not in zones:
         near = difflib.get_close_matches(name, zones, 1) or ["Europe/Paris"]
-        raise SettingsError(
-            "option.zone", "", f"{Argument(argument, name)} is an unknown zone", f"write for example {near[0]}"
-        )
+        problem = f"{Argument(argument, name)} is an unknown zone"
+        raise SettingsError("option.zone", "", problem, f"write for example {near[0]}")
     return name
 
 

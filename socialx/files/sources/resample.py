@@ -60,13 +60,7 @@ def seconds_in(unit: str) -> float | None:
 
 
 def average_blocks(
-    blocks: Blocks,
-    step_s: int,
-    units: Mapping[str, str],
-    codes: Sequence[float],
-    where: Path,
-    *,
-    sums: bool = True,
+    blocks: Blocks, step_s: int, units: Mapping[str, str], codes: Sequence[float], where: Path, *, sums: bool = True
 ) -> Blocks:
     """Average time-ordered ``blocks``: yield blocks with a row per step of ``step_s`` seconds, counted from midnight.
 
@@ -102,13 +96,8 @@ def average_blocks(
             raise SettingsError("resample.few-readings", where, problem, f"drop {Argument('resample')}")
         yield from steps.average(seconds, values, group)
     if odd:
-        note(
-            Message(
-                "resample.impossible",
-                where,
-                f"{counted(odd, 'number is', 'numbers are')} impossible, and left out of sums and means",
-            )
-        )
+        many = counted(odd, "number is", "numbers are")
+        note(Message("resample.impossible", where, f"{many} impossible, and left out of sums and means"))
 
 
 def _pieces(blocks: Blocks) -> Blocks:
@@ -145,11 +134,8 @@ class _Steps:
         self.usual[~np.isfinite(self.usual)] = step
         self.ready = True
         every = f"rows of about {step:g} s are averaged to {self.step // 60} min"
-        note(
-            Message(
-                "resample.rule", self.where, f"{every}: counts are sums, others means; a sensor needs half its rows"
-            )
-        )
+        rule = f"{every}: counts are sums, others means; a sensor needs half its rows"
+        note(Message("resample.rule", self.where, rule))
 
     def average(self, seconds: np.ndarray, values: np.ndarray, group_s: int) -> Blocks:
         """Yield a block for each group of steps with rows, from times [t] and values [t,N,F]."""

@@ -28,13 +28,12 @@ from socialx.files.sources.contents import Contents, Format
 from socialx.files.sources.positions.locations import Location
 from socialx.files.sources.request import ConvertOptions
 from socialx.files.sources.tables import table
-from socialx.files.sources.tables.clock_changes import free_step
 from socialx.files.sources.tables.formats import refuse_twice
 from socialx.files.sources.tables.spec import TableSpec
 from socialx.files.store.head import UNREADABLE, FileHead, head_in, member_paths, read_head, unpack
 from socialx.files.store.ids import match_key
 from socialx.files.store.quantities import QUANTITIES, SPEED
-from socialx.files.store.time_axis import JITTER_S
+from socialx.files.store.time_axis import JITTER_S, common_step
 
 ZONE, CLOCK = "Asia/Taipei", timezone(timedelta(hours=8))
 COLUMNS = ("VDID", "DataCollectTime", "LinkID", "LaneID", "Speed", "Occupancy", "Volume")
@@ -79,7 +78,6 @@ def _texts(head: FileHead) -> Iterator[tuple[Path, str]]:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read all snapshots into memory."""
     import pandas as pd
 
     described = _describe(request)
@@ -106,19 +104,16 @@ def _read(request: ConvertOptions) -> Contents:
         described = replace(described, round_s=step)
     contents = table.read([frame], described)
     refuse_twice(contents, request)
-    told = [
-        Message(n.code, request.data, n.problem, n.remedy, n.sample) if isinstance(n, Message) else n
-        for n in contents.notes
-    ]
+    of_frame = (note for note in contents.notes if isinstance(note, Message))
+    told = [Message(note.code, request.data, note.problem, note.remedy, note.sample) for note in of_frame]
     return replace(contents, locations=places or None, timezone=ZONE, table="", notes=(*told, *notes))
 
 
 def _describe(request: ConvertOptions) -> TableSpec:
     """Return the description for the lane table with the user's quantities, speed by default."""
     if request.timezone not in (None, ZONE):
-        raise SettingsError(
-            "taiwan.zone", "", f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}", "drop it"
-        )
+        problem = f"{Argument('timezone', request.timezone)} is wrong: the times are in {ZONE}"
+        raise SettingsError("taiwan.zone", "", problem, "drop it")
     wanted = [QUANTITIES.get(name.strip().lower(), name) for name in filter(None, request.channels)] or [SPEED]
     if len({*wanted}) < len(wanted) or {*wanted} - {*FEATURES}:
         problem = f"{Argument('channel', request.channel)} is not there"
@@ -131,35 +126,31 @@ def _describe(request: ConvertOptions) -> TableSpec:
 
 
 def _select_near(frame: Any, request: ConvertOptions, notes: list[Message]) -> tuple[Any, int]:
-    """Return the rows within a step from the snapshots, and the step in seconds; ``notes`` gets a line on dropped rows.
-    frame: rows with an index that begins with the snapshot. A dropped detector is stuck or has a wrong clock.
-    """
+    """Return the rows within a step from the snapshots, by which ``frame`` is indexed, and the step in seconds."""
     seconds = frame["DataCollectTime"].astype("datetime64[s]").astype(np.int64)
     snapshots = np.unique(seconds.groupby(level=0).quantile(0.9, "nearest"))  # few clocks are ahead
-    step = request.step_s or free_step(snapshots)
+    minutes = np.rint(snapshots / 60).astype(np.int64)  # of clocks that drift around whole minutes
+    step = request.step_s or max(60, common_step(60 * minutes))
     near = seconds.between(snapshots[0] - step, snapshots[-1] + step)
     far = frame["VDID"][~near].tolist()
     out = f"{counted(len(far), 'row')} of other times than the snapshots ({sample([*dict.fromkeys(far)])}): left out"
     notes += [Message("taiwan.other-times", request.data, out)] if far else []
     if not request.round_times and (np.diff(np.unique(seconds[near])) < step - 2 * JITTER_S).any():
         problem = f"detectors have times that are closer than the {step // 60} min between snapshots"
-        raise SocialxError(
-            "taiwan.too-close", request.data, problem, f"move each to a whole step with {Argument('round_times', True)}"
-        )
+        remedy = f"move each to a whole step with {Argument('round_times', True)}"
+        raise SocialxError("taiwan.too-close", request.data, problem, remedy)
     return frame[near].reset_index(drop=True), step
 
 
 def _entries(path: Path, text: str) -> list[dict[str, Any]]:
-    """Return the list entries in a snapshot or locations file."""
     try:
         if "<!DOCTYPE" in text:  # which alone can define entities
             raise ValueError("it has a document type")
         root = _mapping(ET.fromstring(text)) if text.lstrip().startswith("<") else json.loads(text)  # noqa: S314
         lists = [part for part in (root.values() if isinstance(root, dict) else [root]) if isinstance(part, list)]
     except (ET.ParseError, ValueError, RecursionError) as error:
-        raise SocialxError(
-            "taiwan.parse", path, f"this is no JSON or XML that can be read ({in_short(error, 140)})", ADVICE
-        ) from None
+        problem = f"this is no JSON or XML that can be read ({in_short(error, 140)})"
+        raise SocialxError("taiwan.parse", path, problem, ADVICE) from None
     if len(lists) != 1 or not all(isinstance(part, dict) for part in lists[0]):
         raise SocialxError("taiwan.no-list", path, "there is no list VDLives or VDs in it", ADVICE)
     return lists[0]

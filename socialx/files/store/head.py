@@ -149,13 +149,11 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     except IsADirectoryError:
         raise SocialxError("file.folder", path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        raise SocialxError(
-            "file.unreadable", path, f"the file cannot be read ({error.strerror})", "check path and permissions"
-        ) from None
+        problem = f"the file cannot be read ({error.strerror})"
+        raise SocialxError("file.unreadable", path, problem, "check path and permissions") from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
-        raise SocialxError(
-            "file.packed", path, f"the file cannot be unpacked ({error})", "unpack the zip and name a folder"
-        ) from None
+        problem = f"the file cannot be unpacked ({error})"
+        raise SocialxError("file.packed", path, problem, "unpack the zip and name a folder") from None
     with file:
         if not first:
             raise SocialxError("file.empty", path, "the file is empty", advice)

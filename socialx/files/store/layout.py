@@ -49,12 +49,10 @@ class Sensors:
 
     def select(self, columns: np.ndarray) -> Sensors:
         """Return the sensors in ``columns``, in this order."""
-
-        def select_from(values: Any) -> Any:
-            return tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
-
-        columns_by_name = {name: values for name, values in vars(self).items() if values is not None}
-        return replace(self, **{name: select_from(values) for name, values in columns_by_name.items()})
+        known: dict[str, Any] = {name: values for name, values in vars(self).items() if values is not None}
+        for name, values in known.items():
+            known[name] = tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
+        return replace(self, **known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +128,8 @@ def read_layout(
     """
     for group in file.values():
         if isinstance(group, h5py.Group) and ("axis0" in group or "table" in group):
-            raise SocialxError(
-                "file.hdfstore",
-                path,
-                "this is a pandas HDFStore, not a socialx file",
-                Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5"),
-            )
+            remedy = Command("convert", "auto", path, meta_csv="LOCATIONS.csv", output="OUT.h5")
+            raise SocialxError("file.hdfstore", path, "this is a pandas HDFStore, not a socialx file", remedy)
     check_parts(path, file)
     if set(FLAT) <= set(file) and not flat:
         raise SocialxError("file.older", path, "this is an older flat file", Command("backfill", path, rewrite=True))
@@ -148,19 +142,14 @@ def read_layout(
     for name, axis in axes.items():
         text = h5py.check_string_dtype(file[name].dtype)
         if not right or not text or file[name].shape != shape[axis : axis + 1]:
-            raise SocialxError(
-                "file.shapes",
-                path,
-                f"types or shapes do not agree ({whole} is {features.dtype} {shape}, "
-                f"{name} is {file[name].dtype} {file[name].shape})",
-                "convert it again",
-            )
+            differ = f"{whole} is {features.dtype} {shape}, {name} is {file[name].dtype} {file[name].shape}"
+            raise SocialxError("file.shapes", path, f"types or shapes do not agree ({differ})", "convert it again")
     texts = {axis: [read_text(item) for item in file[name][:]] for name, axis in axes.items()}
     timestamps, ids, names = texts[0], texts[1], texts.get(2, FLAT_NAMES)
-    repeated = [vdid for vdid, count in Counter(ids).items() if count > 1]
-    if repeated or 0 in shape:
-        problem = f"sensors appear twice ({sample(repeated)})" if repeated else f"the file holds nothing {shape}"
-        raise SocialxError("file.twice", path, problem, "convert it again")
+    if repeated := [vdid for vdid, count in Counter(ids).items() if count > 1]:
+        raise SocialxError("file.twice", path, f"sensors appear twice ({sample(repeated)})", "convert it again")
+    if 0 in shape:
+        raise SocialxError("file.nothing", path, f"the file holds nothing {shape}", "convert it again")
     # Older files may write 2025-03-18T00:46:11+08:00: the wall time is what counts.
     wall = [text[:19].replace("T", " ").encode("ascii", "replace") for text in timestamps]
     return features, tuple(ids), names, np.array(wall, "S19")

@@ -120,13 +120,9 @@ def check_links(path: Path, file: h5py.File, names: Iterable[str]) -> None:
         if not isinstance(link, h5py.HardLink):
             raise _link_error(path, file, name)
         if isinstance(group := file[name], h5py.Group):
-            soft_link = group.id.links.visit(_soft_link_name, info=True)
-            if soft_link is not None:
-                raise _link_error(path, file, f"{name}/{soft_link.decode('utf-8', 'replace')}")
-
-
-def _soft_link_name(name: bytes, info: h5py.h5l.LinkInfo) -> bytes | None:
-    return None if info.type == h5py.h5l.TYPE_HARD else name
+            linked = group.id.links.visit(lambda name, to: name if to.type != h5py.h5l.TYPE_HARD else None, info=True)
+            if linked is not None:
+                raise _link_error(path, file, f"{name}/{linked.decode('utf-8', 'replace')}")
 
 
 def _link_error(path: Path, file: h5py.File, name: str) -> SocialxError:
@@ -153,7 +149,6 @@ def check_dataset(path: Path, dataset: h5py.Dataset, advice: str) -> None:
     declared = math.prod(shape) * dataset.dtype.itemsize
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
     if declared > PACKED_RATIO * stored + UNWRITTEN_BYTES:
-        problem = (
-            f"{dataset.name} declares {dataset.dtype} {dataset.shape}, which its {stored:,} stored bytes cannot hold"
-        )
+        kind = f"{dataset.dtype} {dataset.shape}"
+        problem = f"{dataset.name} declares {kind}, which its {stored:,} stored bytes cannot hold"
         raise SocialxError("hdf5.declares-more", path, problem, advice)

@@ -48,9 +48,6 @@ class PublishedDataset:
     aliases: tuple[str, ...]
     dataset_name: str
     feature_set: str
-    units: str
-    missing: float | None
-    timezone: str
     static: bool  # the canonical file has lanes, length and direction
     sensors: int
     ids: range  # the ids of its sensors lie in it; with their number this tells it from other networks
@@ -58,6 +55,9 @@ class PublishedDataset:
     test_windows: int  # of the canonical split with 12 + 12 steps
     files: tuple[PublishedFile, ...]
     scores: tuple[PublishedScore, ...]
+    units: str = "mph"
+    missing: float | None = 0.0
+    timezone: str = "America/Los_Angeles"
     step_s: int = 300
 
 
@@ -69,9 +69,6 @@ DATASETS = {
             aliases=("metrla", "la"),
             dataset_name="metr_la",
             feature_set="metr_la_v1",
-            units="mph",
-            missing=0.0,
-            timezone="America/Los_Angeles",
             static=False,
             sensors=207,
             ids=range(716328, 774204 + 1),
@@ -104,9 +101,6 @@ DATASETS = {
             aliases=("pemsbay", "bay"),
             dataset_name="pems_bay",
             feature_set="pems_bay_v1",
-            units="mph",
-            missing=0.0,
-            timezone="America/Los_Angeles",
             static=True,
             sensors=325,
             ids=range(400001, 414694 + 1),

@@ -152,9 +152,8 @@ class Store(ResultRepr):
         if not wrong.any():
             return
         first = {int(column): int(wrong[:, column].argmax()) for column in np.flatnonzero(wrong.any(axis=0))}
-        named = [
-            f"{ids[at]} has {values[row, at]:g} at {self.clock.text(int(seconds[row]))}" for at, row in first.items()
-        ]
+        times = {at: self.clock.text(int(seconds[row])) for at, row in first.items()}
+        named = [f"{ids[at]} has {values[row, at]:g} at {times[at]}" for at, row in first.items()]
         highest, numbers = np.abs(values[wrong]).max(), np.unique(values[wrong]).tolist()
         above = f"above {highest_reading(self.feature, self.unit):g} {self.unit}"
         problem = f"{self.feature} {'below 0' if numbers[0] < 0 else above}"

@@ -21,8 +21,8 @@ JITTERED_SHARE = 0.1  # of steps that fit no grid: fewer are odd rows, more are 
 TIMESTAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
-def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.ndarray:
-    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; errors name ``where``, and count rows from ``first``."""
+def timestamp_seconds(timestamps: np.ndarray, where: str) -> np.ndarray:
+    """Convert S19 [T] ``YYYY-MM-DD HH:MM:SS`` to int64 [T]; errors name ``where``."""
     seconds = np.empty(len(timestamps), np.int64)
     for row, timestamp in enumerate(timestamps.tolist()):
         try:
@@ -30,7 +30,7 @@ def timestamp_seconds(timestamps: np.ndarray, where: str, first: int = 0) -> np.
                 raise ValueError
             seconds[row] = datetime.fromisoformat(f"{timestamp.decode()}+00:00").timestamp()
         except ValueError:
-            problem = f"row {first + row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
+            problem = f"row {row + 1} has the time {timestamp.decode('latin-1')!a}, not YYYY-MM-DD HH:MM:SS"
             raise SocialxError("time.row", where, problem, "correct it and convert again") from None
     return seconds
 
@@ -89,9 +89,8 @@ def gaps(seconds: np.ndarray, timezone: str | None, step: int | None = None) -> 
     if zone is not None and len(large):
         for moment, before, after in clock_changes(zone, np.unique(seconds[large] // DAY_S)):
             first, last = moment + before, moment + after  # of the hour that is skipped, in wall time
-            elapsed[large] -= np.where(
-                (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first), last - first, 0
-            )
+            across = (seconds[large] < last) & (seconds[large + 1] >= last) & (last > first)
+            elapsed[large] -= np.where(across, last - first, 0)
     places = np.flatnonzero(elapsed > step + JITTER_S)
     return places, elapsed[places]
 
@@ -259,9 +258,8 @@ def read_time(time: Time, argument: str, zone: ZoneInfo | None) -> datetime:
         _ = moment + timedelta(1), moment - timedelta(1)
         return moment
     except (ValueError, OverflowError, KeyError):
-        raise SettingsError(
-            "time.unreadable", "", f"{Argument(argument, str(time))} is not a time", "write 2012-06-27 17:00"
-        ) from None
+        problem = f"{Argument(argument, str(time))} is not a time"
+        raise SettingsError("time.unreadable", "", problem, "write 2012-06-27 17:00") from None
 
 
 def as_text(seconds: int) -> str:

@@ -97,13 +97,7 @@ def static_columns(sensors: layout.Sensors) -> dict[str, np.ndarray | None]:
     """Return the static attributes [N] by feature name in file order; None where unknown."""
     letters = sensors.direction
     degrees = None if letters is None else np.array([layout.DIRECTIONS.get(letter, np.nan) for letter in letters])
-    return {
-        "lanes": sensors.lanes,
-        "length": sensors.length,
-        "latitude": sensors.latitude,
-        "longitude": sensors.longitude,
-        "direction": degrees,
-    }
+    return {name: getattr(sensors, name) for name in layout.STATIC_UNITS} | {"direction": degrees}
 
 
 def _write_features(
@@ -119,9 +113,8 @@ def _write_features(
     rows = rows if len(head) > 1 else min(rows, len(head[0].seconds))
     chunk_bytes = packed_bytes(4 * rows * sensors)
     # The chunk that two blocks share is compressed once, from the cache.
-    features = create_features(
-        file, layout.FEATURES, (0, sensors, len(columns)), rows, cache=3 * measured * 4 * rows * sensors
-    )
+    shape = (0, sensors, len(columns))
+    features = create_features(file, layout.FEATURES, shape, rows, cache=3 * measured * 4 * rows * sensors)
     for block in chain(head, readings.blocks):
         first = len(seconds)
         check_block(readings, block, seconds)
@@ -149,10 +142,8 @@ def create_features(
 ) -> h5py.Dataset:
     """Create an extendable dataset [T,N,F], a chunk per ``chunk_rows`` rows and feature; ``cache``: cached bytes."""
     _, sensors, features = shape
-    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1)}
-    return file.create_dataset(
-        name, shape, "f4", shuffle=True, rdcc_nbytes=max(cache, 1 << 20), **growing, **layout.PACKED
-    )
+    growing = {"maxshape": (None, sensors, features), "chunks": (chunk_rows, sensors, 1), "shuffle": True}
+    return file.create_dataset(name, shape, "f4", rdcc_nbytes=max(cache, 1 << 20), **growing, **layout.PACKED)
 
 
 def write_column(file: h5py.File, name: str, values: np.ndarray) -> h5py.Dataset:
@@ -173,12 +164,8 @@ def check_block(readings: layout.Readings, block: layout.Block, before: np.ndarr
         raise SocialxError("file.order", where, problem, "sort the rows and remove repeated ones")
     if np.isinf(block.values).any():
         offset, sensor = np.argwhere(np.isinf(block.values))[0][:2]
-        raise SocialxError(
-            "file.infinite",
-            where,
-            f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]} is infinite or too large for a speed",
-            "correct it",
-        )
+        at = f"row {first + offset + 1} of sensor {readings.sensors.ids[sensor]}"
+        raise SocialxError("file.infinite", where, f"{at} is infinite or too large for a speed", "correct it")
 
 
 def _write_metadata(
@@ -196,10 +183,8 @@ def _write_metadata(
     file.attrs.update(feature_schema_version="1.0", creation_date=datetime.now(UTC).isoformat(timespec="seconds"))
     file.attrs["description"] = f"{dataset_name} traffic speeds and sensor positions"
     file.attrs.update(source_data=source_data, source_meta=source_meta)
-    for name, count in zip(
-        (layout.ROWS_ATTR, "num_locations", "num_features"), file[layout.FEATURES].shape, strict=True
-    ):
-        file.attrs[name] = np.int64(count)
+    sizes = (layout.ROWS_ATTR, "num_locations", "num_features")
+    file.attrs.update(zip(sizes, map(np.int64, file[layout.FEATURES].shape), strict=True))
     texts = {layout.VDIDS: layout.fixed_texts(sensors.ids), layout.FEATURE_NAMES: np.array(list(columns), "S32")}
     for name, column in (texts | {layout.TIMESTAMPS: as_timestamps(seconds), layout.SECONDS: seconds}).items():
         write_column(file, name, column)
@@ -229,10 +214,8 @@ def write_sensors(file: h5py.File, sensors: layout.Sensors) -> None:
     scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
     letters = sensors.direction or ("",) * len(sensors.ids)
-    info, utf8, untimed = (
-        file[layout.SENSOR_INFO].id,
-        *map(h5py.h5p.create, (h5py.h5p.LINK_CREATE, h5py.h5p.GROUP_CREATE)),
-    )
+    info, utf8 = file[layout.SENSOR_INFO].id, h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    untimed = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     utf8.set_char_encoding(h5py.h5t.CSET_UTF8)
     untimed.set_obj_track_times(False)  # equal files from equal sources
     for index, vdid in enumerate(sensors.ids):

@@ -91,7 +91,6 @@ def _block(block: Any, last: bool, x: Tensor) -> Tensor:
 
 
 def _drop(part: Any, y: Tensor) -> Tensor:
-    """Apply a package module's dropout."""
     return F.dropout(y, part.dropout.p if part.dropout.training else 0.0)
 
 
@@ -207,8 +206,7 @@ def _conv_silu(convolution: Any, x: Tensor) -> Tensor:
     bias = convolution.bias.to(x.dtype)
     if torch.compiler.is_exporting():  # an exported model knows torch's own operations alone
         return F.silu(_causal_conv(x, weight, bias))
-    out: Tensor = _ConvSilu.apply(x, weight, bias)
-    return out
+    return _ConvSilu.apply(x, weight, bias)
 
 
 def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -250,13 +248,9 @@ def _slstm(layer: Any, x: Tensor, last: bool) -> Tensor:
     input_gate, forget_gate, candidate, output_gate = (
         factor(gate.weight) for gate in (layer.fgate, layer.igate, layer.zgate, layer.ogate)
     )
-    gates = torch.cat(
-        [
-            _headwise(_conv_silu(layer.conv1d.conv, x), torch.cat([input_gate, forget_gate], 1)),
-            _headwise(x, torch.cat([candidate, output_gate], 1)),
-        ],
-        1,
-    ).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
+    convolved = _headwise(_conv_silu(layer.conv1d.conv, x), torch.cat([input_gate, forget_gate], 1))
+    plain = _headwise(x, torch.cat([candidate, output_gate], 1))
+    gates = torch.cat([convolved, plain], 1).view(heads, 4 * embed // heads, steps, sequences)  # [H,4D,T,S]
     bias = cell._bias_.view(4, heads, -1).transpose(0, 1).reshape(heads, -1, 1)  # [H,4D,1]
     h = _drop(layer, _scan(gates, factor(cell._recurrent_kernel_), bias, last))  # [H,D,Q,S]
     h = _head_norm(layer.group_norm, h.permute(0, 2, 3, 1).contiguous())  # [H,Q,S,D]

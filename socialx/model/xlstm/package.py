@@ -20,17 +20,16 @@ def build_stack(model: ModelSettings, lookback: int, heads: int) -> nn.Module:
     mlstm = xlstm.mLSTMBlockConfig(
         mlstm=xlstm.mLSTMLayerConfig(num_heads=heads, conv1d_kernel_size=4, qkv_proj_blocksize=4, proj_factor=2.0)
     )
-    return xlstm.xLSTMBlockStack(
-        xlstm.xLSTMBlockStackConfig(
-            mlstm_block=mlstm,
-            slstm_block=slstm,
-            context_length=lookback,  # a longer one rebuilds the package's causal mask every forward
-            num_blocks=model.blocks,
-            embedding_dim=model.width,
-            dropout=model.dropout,
-            slstm_at=sorted(set(model.slstm_at)),
-        )
+    config = xlstm.xLSTMBlockStackConfig(
+        mlstm_block=mlstm,
+        slstm_block=slstm,
+        context_length=lookback,  # a longer one rebuilds the package's causal mask every forward
+        num_blocks=model.blocks,
+        embedding_dim=model.width,
+        dropout=model.dropout,
+        slstm_at=sorted(set(model.slstm_at)),
     )
+    return xlstm.xLSTMBlockStack(config)
 
 
 def _import_xlstm() -> Any:

@@ -62,6 +62,9 @@ class Location:
     other_direction: str = ""  # another text than N, E, S, W
 
 
+NO_PLACE = Location("", math.nan, math.nan)
+
+
 def match_ids(
     ids: Sequence[str], locations: Mapping[int | str, Location]
 ) -> tuple[dict[int | str, Location], tuple[str, ...]]:
@@ -116,18 +119,12 @@ def join(
         few = droppable and len(unknown) < len(ids) and len(unknown) <= DROPPED and max(map(len, unknown)) <= ITEM
         drop = Argument("drop", unknown if len(unknown) > 1 else unknown[0])
         leaves_out = f", drop what is no sensor: {drop}" if few else ""
-        raise SocialxError(
-            "places.lacking",
-            path,
-            f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})",
-            f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}",
-        )
-    nowhere = Location("", math.nan, math.nan)
-    located = [locations.get(match_key(vdid), nowhere) for vdid in ids]
-    latitude, longitude, lanes, length = (
-        np.array([getattr(location, name) for location in located], np.float64)
-        for name in ("latitude", "longitude", "lanes", "length")
-    )
+        problem = f"there is no position for {len(unknown)} of {len(ids)} sensors of the data ({sample(unknown)})"
+        remedy = f"name the locations of this dataset{leaves_out}, or add {Argument('without_positions', True)}"
+        raise SocialxError("places.lacking", path, problem, remedy)
+    located = [locations.get(match_key(vdid), NO_PLACE) for vdid in ids]
+    names = ("latitude", "longitude", "lanes", "length")
+    latitude, longitude, lanes, length = (np.array([getattr(one, name) for one in located], float) for name in names)
     if not static:
         return Sensors(ids, latitude, longitude)
     return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))
@@ -411,7 +408,6 @@ def number(cell: str) -> float:
 
 
 def _locations(path: Path, table: _Places) -> Iterator[tuple[str, Location]]:
-    """Yield row name and location, once for equal rows."""
     seen = set[tuple[str, ...]]()
     for line, cells in table.rows:
         texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))

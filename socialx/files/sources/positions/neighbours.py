@@ -46,11 +46,8 @@ def find_neighbours(
         roads = geo.Roads(*read_distances(distances, ids))
         alone = [ids[number] for number in np.setdiff1d(np.arange(len(xy)), np.concatenate([roads.start, roads.end]))]
         if alone:
-            fall_back(
-                "roads.alone",
-                distances,
-                f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}",
-            )
+            problem = f"{len(alone)} of {len(xy)} sensors are in no pair of it ({sample(alone)}): {ALONE}"
+            fall_back("roads.alone", distances, problem)
         return geo.road_neighbours(roads, xy, count, max_km)
     unlocated = [name for name, is_located in zip(ids, np.isfinite(xy).all(axis=1), strict=True) if not is_located]
     if unlocated:

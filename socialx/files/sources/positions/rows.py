@@ -77,9 +77,8 @@ def _text(head: FileHead) -> Rows:
             lines = _lines(text)
             first = [*islice(lines, 50)]
             mark = find_separator([line for line in first if line.strip()])
-            rows = csv.reader(
-                chain(first, lines), delimiter=mark if mark in "".join(first) else " ", skipinitialspace=True
-            )
+            mark = mark if mark in "".join(first) else " "
+            rows = csv.reader(chain(first, lines), delimiter=mark, skipinitialspace=True)
             for cells in rows:
                 if any(cells := [cell.strip() for cell in cells]):
                     yield f"line {rows.line_num}", cells
@@ -104,9 +103,8 @@ def _points(path: Path) -> Rows:
         features, system = tree["features"], json.dumps(tree.get("crs") or "CRS84")
         rows = [*filter(None, map(_point, features))] or [*filter(None, (_point(one, LINES) for one in features))]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SocialxError(
-            "places.geojson", path, f"this is no GeoJSON that can be read ({in_short(error, 80)})", "correct it"
-        ) from None
+        problem = f"this is no GeoJSON that can be read ({in_short(error, 80)})"
+        raise SocialxError("places.geojson", path, problem, "correct it") from None
     if not any(name in system for name in SYSTEMS):
         problem = f"the coordinates are not degrees of WGS 84, but of {system[:80]}"
         raise SocialxError("places.crs", path, problem, "write them as EPSG:4326, longitude first")

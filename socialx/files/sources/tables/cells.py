@@ -522,9 +522,8 @@ def _open_json(path: Path, spec: TableSpec) -> Table:
     names = [*dict.fromkeys(name for cells in first for name in cells)]
     keys, outer = {*names}, {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
     if mixed := next((name for cells in first for name, text in cells.items() if text and name in outer), None):
-        raise SocialxError(
-            "table.json-mixed", path, f"the key {mixed[:40]!a} has an object in some rows", "write one kind in all rows"
-        )
+        problem = f"the key {mixed[:40]!a} has an object in some rows"
+        raise SocialxError("table.json-mixed", path, problem, "write one kind in all rows")
 
     def batches(columns: list[int]) -> Iterator[pa.RecordBatch]:
         objects = _objects(path, spec)

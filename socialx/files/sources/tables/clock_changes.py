@@ -61,9 +61,8 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
             if len(backs) > 1 or not _one_step(second[back] - first[back - 1], step):
                 row = int(backs[-1])
                 problem = f"rows next to each other ({times(row - 1, row)}) go back where {name} does"
-                raise SocialxError(
-                    "clock.steps", where, f"{problem}, but are not {step} s apart in UTC", f"{SORT}, or {REWRITE}"
-                )
+                problem = f"{problem}, but are not {step} s apart in UTC"
+                raise SocialxError("clock.steps", where, problem, f"{SORT}, or {REWRITE}")
             utc[back:end] = second[back:end]
             returns.append(f"{times(back - 1)}, then {times(back)}")
     if (wrong := np.diff(utc) <= 0).any():
@@ -73,11 +72,6 @@ def in_utc(wall: np.ndarray, name: str, where: Path | str, remedy: Remedy = REWR
         raise SocialxError("clock.order", where, f"{problem}, also with the hours that come twice in {name}", remedy)
     text = f"times come twice at the end of daylight saving time in {name}, so all times are written in UTC"
     return utc, Message("clock.written-in-utc", where, text, "", returns)
-
-
-def free_step(seconds: np.ndarray) -> int:
-    """Return the most common step, in seconds, of times int64 [T] that drift around whole minutes: a multiple of 60."""
-    return max(60, 60 * round(common_step(60 * np.rint(seconds / 60).astype(np.int64)) / 60))
 
 
 def note_skipped(

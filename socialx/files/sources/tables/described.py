@@ -79,9 +79,8 @@ def _dropped(table: SampledTable, template: str, names: Sequence[str], times: Ti
     ours = {*names}
     others = [name for name in names if not table.ids or not template_by_ids(name, table.ids)]
     no_sensors = {name for name in others if _is_no_sensor(table, name)}
-    drop += [
-        name for name in table.matches(pattern(template), *times.columns) if name not in ours or name in no_sensors
-    ]
+    further = table.matches(pattern(template), *times.columns)
+    drop += [name for name in further if name not in ours or name in no_sensors]
     strange = [name for name in others if table.ids and name not in no_sensors]
     if strange and request.without_positions and not request.channel:
         added = {"drop": (*request.drop, *strange)}

@@ -47,8 +47,7 @@ def _first_rows(head: FileHead, path: Path) -> cells.Sample:
     """Return the first rows in a file, which may lie in a folder or a zip, read once."""
     if ("rows", path) not in head.seen:
         head.seen["rows", path] = cells.take_sample(path)
-    sampled: cells.Sample = head.seen["rows", path]
-    return sampled
+    return head.seen["rows", path]
 
 
 def table_files(head: FileHead) -> list[Path]:
@@ -131,9 +130,7 @@ def _fits(described: TableSpec, names: Sequence[str], ids: Sequence[str]) -> boo
 
 
 def _ids(request: ConvertOptions, first: cells.Sample) -> frozenset[str]:
-    """Return the known sensor ids: in the file to extend, or in the position table, whose id column holds most texts in
-    the ``first`` rows.
-    """
+    """Return the known sensor ids: of the file to extend, or of the position table, by texts in the ``first`` rows."""
     if request.known_ids or request.meta_csv is None or request.meta_csv in (request.data, *request.more):
         return frozenset(request.known_ids)
     texts = {*first.names}.union(*first.rows[: max(1, min(ROWS, CELLS // len(first.names)))])
@@ -152,7 +149,6 @@ def _sources(request: ConvertOptions) -> tuple[list[Any], list[Path]]:
 
 
 def _are_locations(path: Path) -> bool:
-    """Return whether a file is a position table."""
     try:
         return bool(read_locations(path))
     except SocialxError:
@@ -160,7 +156,6 @@ def _are_locations(path: Path) -> bool:
 
 
 def _read(request: ConvertOptions) -> Contents:
-    """Read the tables into memory."""
     sources, aside = _sources(request)
     described, questions = describe(request, sources)
     if questions:

@@ -24,7 +24,7 @@ from socialx.files.sources.tables.described import described, said_fields, said_
 from socialx.files.sources.tables.known import Known, match
 from socialx.files.sources.tables.questions import Question, arguments, command, either, typed
 from socialx.files.sources.tables.sampled import WIDE, SampledTable, below_header, is_data
-from socialx.files.sources.tables.spec import TableSpec
+from socialx.files.sources.tables.spec import NAME, TableSpec
 from socialx.files.sources.tables.table import read
 from socialx.files.sources.tables.templates import (
     SLOTS,
@@ -72,9 +72,8 @@ def propose(sample: Sample, request: ConvertOptions, ids: Collection[int | str] 
     if guessed and _answers(sample, replace(request, **added), ids):
         helps = [""] * (len(helps) - 1) + [command(request, added)]
     asked = zip(table.opens, helps, strict=True)
-    return Proposal(
-        spec, tuple(Message("table.question", request.where, question.problem, remedy) for question, remedy in asked)
-    )
+    questions = (Message("table.question", request.where, question.problem, remedy) for question, remedy in asked)
+    return Proposal(spec, tuple(questions))
 
 
 def _decided(
@@ -130,6 +129,10 @@ def _answers(sample: Sample, request: ConvertOptions, ids: Collection[int | str]
 def _decide(table: SampledTable) -> TableSpec | None:
     """Return the likeliest description, None where absent; questions go to the table."""
     first, request = table.sample, table.request
+    longest = max(first.names, key=len, default="")
+    if len(longest) > NAME:
+        problem = f"a column's name has {len(longest):,} letters ({longest[:40]!a}...), more than {NAME}"
+        raise SocialxError("table.long-name", request.where, problem, "shorten it")
     _check_options(table)
     if (entry := match(first.names, first.rows[0] if first.rows else ())) and _agrees(table, *entry):
         return _published(table, *entry)
@@ -173,7 +176,6 @@ def _channels(table: SampledTable) -> list[str]:
 
 
 def _agrees(table: SampledTable, entry: Known, spec: TableSpec) -> bool:
-    """Return whether the options agree with a published description."""
     request, channels = table.request, _channels(table)
     return (
         (entry.asks or bool(channels) or request.quantity in (None, *spec.values))
@@ -215,13 +217,10 @@ def _published(table: SampledTable, entry: Known, spec: TableSpec) -> TableSpec 
 
 
 def _is_row(table: SampledTable) -> bool:
-    """Return whether the first line holds readings in place where names stand: a time above times, or numbers with
-    decimals after a first datum; ids may be whole numbers.
-    """
+    """Return whether the first line holds readings: a time above times, or decimals; ids may be whole numbers."""
     names = [name for name in table.sample.names if name]
-    if any(
-        MOMENT.fullmatch(name) and MOMENT.fullmatch(table.columns[name][0]) for name in names if name in table.columns
-    ):
+    timed = [name for name in names if name in table.columns and MOMENT.fullmatch(name)]
+    if any(MOMENT.fullmatch(table.columns[name][0]) for name in timed):
         return True
     decimal = any(is_data(name) and not name.isdecimal() for name in names)
     return is_data(table.sample.names[0]) and (decimal or all(map(is_data, names)))
@@ -233,9 +232,8 @@ def _is_row(table: SampledTable) -> bool:
 def _time_columns(table: SampledTable) -> TimeColumns | None:
     """Return the time columns; None, with a question, where absent."""
     request = table.request
-    said = request.time_column or tuple(
-        name for name in list(table.columns)[:MANY] if name not in request.sensor_column
-    )
+    others = tuple(name for name in list(table.columns)[:MANY] if name not in request.sensor_column)
+    said = request.time_column or others
     cells = {name: table.columns[name] for name in said if name in table.columns and name != request.channel}
     if request.first_time and (not request.time_column or said[0] in table.numbers):
         return TimeColumns((), seconds=request.time_column[0] if request.time_column else "")
@@ -400,9 +398,8 @@ def _guess_sensors(table: SampledTable, times: TimeColumns, templates: Sequence[
     named = _sensor_like(table, (*times.columns, *reads))
     if times.columns and table.clashes(times.columns, reads) <= 2 * STRAY:
         if named and "{time}" not in templates:
-            helps = (
-                f"{Argument('sensor_column', named[0])}, or {arguments({'drop': tuple(named)})} if there is one sensor"
-            )
+            alone = f"{arguments({'drop': tuple(named)})} if there is one sensor"
+            helps = f"{Argument('sensor_column', named[0])}, or {alone}"
             table.ask(f"column {named[0]!r} may name the sensors", {"sensor_column": (named[0],)}, helps)
         return named[:1] if "{time}" not in templates else ()
     free = [name for name in list(table.columns)[:MANY] if name not in (*times.columns, *reads)]
@@ -434,9 +431,8 @@ def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns)
     """Return the template by feature, with a question where the quantity is unclear."""
     request, features = table.request, dict[str, str]()
     if len(templates) > 1 and request.quantity:
-        raise SettingsError(
-            "table.one-channel", "", f"{Argument('quantity')} describes one channel, not {request.channel}", "drop it"
-        )
+        problem = f"{Argument('quantity')} describes one channel, not {request.channel}"
+        raise SettingsError("table.one-channel", "", problem, "drop it")
     for template in templates:
         names, bare = table.matches(template, *times.columns), bare_words(template)
         unit = table.unit(names[0]) if names else ""
@@ -464,9 +460,7 @@ def _features(table: SampledTable, templates: Sequence[str], times: TimeColumns)
 
 
 def _what_is(table: SampledTable, subject: str, names: Sequence[str]) -> Question:
-    """Return the question about a column's quantity, with a guess by the numbers; shares, limits and statistics stay
-    without a guess.
-    """
+    """Return the question about a column's quantity, with a guess unless it is a share, a limit or a statistic."""
     unit, bare = (table.unit(names[0]), bare_words(names[0])) if names else ("", "")
     likely = "" if words.parse_unit(unit) or words.OTHER.fullmatch(bare) else _likely(table, names)[0]
     share = "; no reading is above 1" if likely == "occupancy" else ""
@@ -491,9 +485,7 @@ def _likely(table: SampledTable, names: Sequence[str]) -> tuple[str, bool]:
 
 
 def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
-    """Return the description, with lanes where a lane column tells apart the rows for a time and sensor; a question for
-    any different column that does.
-    """
+    """Return the description, with lanes where these tell apart the rows of a time and sensor; else ask."""
     used = {*spec.time, *spec.sensor, *spec.lane, spec.seconds}
     key = [name for name in table.columns if name in used]
     reads = [name for form in spec.values.values() for name in table.matches(form, *key, *spec.drop)]
@@ -505,11 +497,8 @@ def _without_clashes(table: SampledTable, spec: TableSpec) -> TableSpec:
     for group in _groups([name for name in free if 1 < table.values(name) <= FEW]):
         if table.clashes((*key, *group), reads, only) > STRAY:
             continue
-        if (
-            len(group) == 1
-            and words.LANE.fullmatch(group[0])
-            and not any(map(words.TOTAL.fullmatch, table.texts(group[0])))
-        ):
+        total = any(map(words.TOTAL.fullmatch, table.texts(group[0])))
+        if len(group) == 1 and words.LANE.fullmatch(group[0]) and not total:
             flows = [name for name in table.numbers if words.quantity(bare_words(name)) == "flow"]
             return replace(spec, lane=group, weights=flows[0] if len(flows) == 1 and [*spec.values] == [SPEED] else "")
         both = {"sensor_column": (*spec.sensor, *group)}

@@ -135,10 +135,8 @@ class SampledTable:
         for name, cells in self.columns.items():
             filled = [cell for cell in cells if cell]
             if thousands or decimal != ".":
-                filled = [
-                    cell.replace(thousands or decimal, "" if thousands else ".").replace(decimal, ".")
-                    for cell in filled
-                ]
+                first = (thousands, "") if thousands else (decimal, ".")
+                filled = [cell.replace(*first).replace(decimal, ".") for cell in filled]
             numbers = [number for cell in filled if NUMBER.fullmatch(cell) and abs(number := float(cell)) < LARGEST]
             if numbers and len(numbers) >= 0.9 * len(filled):
                 read[name] = np.array(numbers)

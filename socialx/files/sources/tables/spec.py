@@ -117,9 +117,8 @@ class TableSpec:
         try:
             "".encode(self.encoding or "utf-8")
         except LookupError:
-            raise SettingsError(
-                "spec.encoding", "", f"the encoding {self.encoding!a} is unknown", "write for example cp1252"
-            ) from None
+            problem = f"the encoding {self.encoding!a} is unknown"
+            raise SettingsError("spec.encoding", "", problem, "write for example cp1252") from None
         if self.zone:
             zone_name(self.zone)
 

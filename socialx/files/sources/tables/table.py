@@ -239,9 +239,8 @@ class _Reader:
         kept = np.ones(len(numbers), bool)
         for chosen, stays in ((spec.only, True), (spec.never, False)):
             for name, text in chosen.items():
-                kept &= np.array([(word in text.split(EITHER)) == stays for word in words[name][0]], bool)[
-                    words[name][1]
-                ]
+                texts, codes = words[name]
+                kept &= np.array([(word in text.split(EITHER)) == stays for word in texts], bool)[codes]
         timeless = kept & bool(spec.time)
         for name in spec.time:
             timeless &= np.array([not word for word in words[name][0]], bool)[words[name][1]]
@@ -370,19 +369,16 @@ def parse_times(texts: Sequence[str], spec: TableSpec) -> tuple[np.ndarray, bool
         bad = ~((seconds >= 0) & (seconds < LATEST_S))
         return np.where(bad, 0, seconds).astype(np.int64), spec.form != EXCEL, int(bad.argmax()) if bad.any() else None
     offset = column.str.contains(OFFSET, regex=True).to_numpy(bool)
-    utc, form = (
-        bool(offset[0]) if not spec.form else "%z" in spec.form or spec.form.endswith("Z"),
-        spec.form or "ISO8601",
-    )
+    form = spec.form or "ISO8601"
+    utc = "%z" in spec.form or spec.form.endswith("Z") if spec.form else bool(offset[0])
     try:
         parsed = pd.to_datetime(column, format=form, utc=True, errors="coerce")
         if (late := parsed.isna() & column.str.contains(LATE, regex=True)).any():
             plain = column[late].str.replace(LATE, "00", regex=True)
             parsed[late] = pd.to_datetime(plain, format=form, utc=True, errors="coerce") + pd.Timedelta(days=1)
     except (ValueError, re.error) as error:
-        raise SettingsError(
-            "table.time-form", "", f"{form[:60]!a} is no form of times ({error})", "write for example %d.%m.%Y"
-        ) from None
+        problem = f"{form[:60]!a} is no form of times ({error})"
+        raise SettingsError("table.time-form", "", problem, "write for example %d.%m.%Y") from None
     bad = parsed.isna().to_numpy()
     if not spec.form:
         bad = bad | (offset != utc) | ~column.str.fullmatch(DATED).to_numpy(bool)
@@ -434,9 +430,8 @@ def _clock(
     advice = "say the right" if spec.zone else "keep both hours with"
     helps = f"{advice} {Argument('timezone', None if spec.zone else 'ZONE')}"
     mine = seconds[keys == keys[0]]
-    if len(_backs(mine)) == np.count_nonzero(np.diff(mine) <= 0) and (
-        refused := repeated_hour(mine, str(where), helps)
-    ):
+    in_order = len(_backs(mine)) == np.count_nonzero(np.diff(mine) <= 0)
+    if in_order and (refused := repeated_hour(mine, str(where), helps)):
         raise refused[1]
     return spec.zone or None, []
 
