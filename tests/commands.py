@@ -137,6 +137,25 @@ def process(*arguments: str | Path, cwd: Path | None = None, **env: str) -> subp
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=110)
 
 
+WITH_PEAK = """
+from socialx.cli import main
+try:
+    main()
+finally:
+    print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def refused_in(most_mb: int, *arguments: str | Path) -> str:
+    """The error of a command in a process of its own, which takes less memory than so many MB."""
+    command = [sys.executable, "-c", WITH_PEAK, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert int(done.stdout.split()[-2]) < 1000 * most_mb  # kB
+    return done.stderr
+
+
 def shell_environment(folder: Path, **env: str) -> dict[str, str]:
     """The environment of a shell that finds ``socialx``, by a script in ``folder/bin``."""
     script = folder / "bin/socialx"

@@ -1,8 +1,6 @@
 """Small files that become large ones: refused early, in little memory."""
 
 import gzip
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import ParquetWriter
 
-from tests.commands import ROOT
+from tests.commands import refused_in
 from tests.data_files import refusal
 from tests.frames import converted, network, same
 
@@ -35,28 +33,12 @@ def workbook(folder: Path, more: bytes = b"", times: int = 0) -> Path:
     return folder / "city.xlsx"
 
 
-SCRIPT = """
-import sys
-from socialx.cli import app
-try:
-    app(sys.argv[1:])
-finally:
-    print(*(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
-
-
 def refused(path: Path, *words: str, option: str = "") -> None:
-    """In a process of its own: one line, less than 500 MB and 10 s."""
-    named = [path] if not option else [path.parent / "ok.csv", option, path]
-    arguments = ["convert", "auto", *map(str, named), "--output-h5", str(path.parent / "out.h5")]
-    arguments += [] if option else ["--without-positions"]
-    command = [sys.executable, "-c", SCRIPT, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
+    """A conversion takes less than 500 MB for its one line."""
+    named = [path, "--without-positions"] if not option else [path.parent / "ok.csv", option, path]
+    error = refused_in(500, "convert", "auto", *named, "--output-h5", path.parent / "out.h5")
     for word in words:
-        assert word in done.stderr
-    assert int(done.stdout.split()[-2]) < 500_000  # kB
+        assert word in error
 
 
 FAR = b'<row r="1048576"><c r="XFD1048576" t="n"><v>1</v></c></row>'

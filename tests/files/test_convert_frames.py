@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -36,11 +35,6 @@ def convert_frame(frame: Any, folder: Path, **options: Any) -> Store:
     return open_store(output)
 
 
-def read(store: Store) -> pd.DataFrame:
-    readings = np.where(store.valid, store.values, np.nan)
-    return pd.DataFrame(readings, pd.to_datetime(store.seconds, unit="s"), list(store.sensors.ids))
-
-
 WIDE = frames.network()
 LONG = frames.long(WIDE)
 SHAPES: dict[str, Any] = {
@@ -65,7 +59,7 @@ SHAPES: dict[str, Any] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_frame_is_read_whole(tmp_path: Path, shape: str) -> None:
     options = ROWS if "per reading" in shape or "categories" in shape else {"channel": "{sensor}"}
-    frames.same(read(convert_frame(SHAPES[shape], tmp_path, **options)), WIDE)
+    frames.same(frames.stored(convert_frame(SHAPES[shape], tmp_path, **options)), WIDE)
 
 
 def test_what_it_gives_is_what_the_table_in_a_file_gives(tmp_path: Path) -> None:
@@ -93,9 +87,9 @@ def test_the_zone_of_its_times_is_that_of_the_file(tmp_path: Path) -> None:
         options = ROWS if len(frame) != len(WIDE) else {"channel": "{sensor}"}
         store = convert_frame(frame, tmp_path, **options)
         assert store.timezone == "America/Los_Angeles"
-        frames.same(read(store), WIDE)
+        frames.same(frames.stored(store), WIDE)
     utc = convert_frame(zoned, tmp_path, timezone="UTC")
-    assert (utc.timezone, read(utc).index[0]) == ("UTC", pd.Timestamp("2024-02-01 04:00"))
+    assert (utc.timezone, frames.stored(utc).index[0]) == ("UTC", pd.Timestamp("2024-02-01 04:00"))
     assert convert_frame(zoned.tz_convert("UTC"), tmp_path).timezone == "UTC"
     assert (
         convert_frame(zoned.tz_convert("UTC"), tmp_path, timezone="America/Los_Angeles").timezone

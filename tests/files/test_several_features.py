@@ -32,15 +32,9 @@ def write_rows(parts: dict[str, pd.DataFrame], path: Path) -> Path:
     return path
 
 
-def valid(path: Path, feature: str) -> pd.DataFrame:
-    store = open_store(path, feature)
-    readings = np.where(store.valid, store.values, np.nan)
-    return pd.DataFrame(readings, index=pd.to_datetime(store.seconds, unit="s"), columns=list(store.sensors.ids))
-
-
 def right(path: Path, parts: dict[str, pd.DataFrame]) -> None:
     for name, part in parts.items():
-        frames.same(valid(path, name), part.where(part != 0) if name == "avg_speed" else part)
+        frames.same(frames.stored(open_store(path), name), part.where(part != 0) if name == "avg_speed" else part)
 
 
 def city(folder: Path, parts: dict[str, pd.DataFrame]) -> Path:
@@ -65,7 +59,7 @@ def test_a_row_per_reading_of_several_quantities(tmp_path: Path) -> None:
     assert "0 is treated" in done.stderr
     assert "--targets flow" in done.stderr
     done = run("convert", "auto", tmp_path / "old.csv", *out, "flow,speed", "--missing", "none", "--overwrite")
-    assert (valid(tmp_path / "b.h5", "avg_speed") == 0).to_numpy().any()
+    assert (frames.stored(open_store(tmp_path / "b.h5"), "avg_speed") == 0).to_numpy().any()
     old, new = tmp_path / "old.csv", tmp_path / "c.h5"
     refusal(lambda: socialx.convert("auto", old, new, channel="flow,weather", sensor_column="sensor"), "observations")
     refusal(lambda: socialx.convert("auto", old, new, channel="flow,flow", sensor_column="sensor"), "second")
@@ -101,7 +95,8 @@ def test_lanes_of_several_quantities(tmp_path: Path) -> None:
     socialx.convert(
         "auto", tmp_path / "a.csv", tmp_path / "a.h5", channel=channel, sensor_column="sensor", without_positions=True
     )
-    values = {name: valid(tmp_path / "a.h5", name)["S1"].tolist() for name in NAMES}
+    store = open_store(tmp_path / "a.h5")
+    values = {name: frames.stored(store, name)["S1"].tolist() for name in NAMES}
     assert values["flow"] == [0, 15, 30]
     np.testing.assert_allclose(values["avg_speed"], [75, 230 / 3, 230 / 3], rtol=1e-6)
     np.testing.assert_allclose(values["occupancy"], 0.15, rtol=1e-6)
@@ -115,10 +110,11 @@ def test_channels_of_an_array(tmp_path: Path) -> None:
     options["channel"] = "flow=0,speed=2,occupancy=1"
     for source in ("p.npz", "p.npy"):
         socialx.convert("auto", tmp_path / source, tmp_path / "p.h5", overwrite=True, **options)
+        store = open_store(tmp_path / "p.h5")
         for name, index in (("flow", 0), ("occupancy", 1)):
-            assert np.array_equal(valid(tmp_path / "p.h5", name), data[..., index])
+            assert np.array_equal(frames.stored(store, name), data[..., index])
         speeds = np.where(data[..., 2] == 0, np.nan, data[..., 2])
-        assert np.array_equal(valid(tmp_path / "p.h5", "avg_speed"), speeds, equal_nan=True)
+        assert np.array_equal(frames.stored(store), speeds, equal_nan=True)
     unnamed = {**options, "channel": "flow,speed"}
     refusal(lambda: socialx.convert("auto", tmp_path / "p.npy", tmp_path / "q.h5", **unnamed), "flow=0,speed=1")
 

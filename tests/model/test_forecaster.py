@@ -158,12 +158,8 @@ def test_every_layer_reaches_one_hop_further_and_none_beyond(layers: int) -> Non
         assert changed.tolist() == [abs(sensor - source) <= layers for sensor in range(9)]
 
 
-def with_sensor_heads() -> Forecaster:
-    return forecaster(per_sensor_output=True)
-
-
 def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
-    model, plain = with_sensor_heads(), forecaster(seed=1)
+    model, plain = forecaster(per_sensor_output=True), forecaster(seed=1)
     both = plain.load_state_dict(model.state_dict(), strict=False)
     assert both.unexpected_keys == ["per_sensor_output"]
     assert not both.missing_keys
@@ -171,7 +167,7 @@ def test_the_last_layers_of_sensors_change_nothing_at_first() -> None:
 
 
 def test_a_sensors_own_last_layer_changes_its_own_forecast_alone() -> None:
-    model, b = with_sensor_heads(), batch()
+    model, b = forecaster(per_sensor_output=True), batch()
     before = model(b)
     with torch.no_grad():
         model.per_sensor_output[3, 7] += 1.0

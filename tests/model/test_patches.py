@@ -22,7 +22,7 @@ from socialx.model.forecaster import Forecaster, Tokens
 from socialx.model.xlstm.encoder import CPU_CHUNK
 from socialx.settings.conflicts import refuse_conflicts
 from socialx.settings.schema import PoolingSettings, Settings
-from tests.commands import ROOT, edited, refused, refuses, small_file, small_run, works
+from tests.commands import ROOT, edited, keep_rows, refused, refuses, small_file, small_run, works
 from tests.networks import features, positions, small_model
 
 PATCHES = (1, 2, 3, 4, 6, 12)
@@ -172,10 +172,7 @@ def test_a_patch_is_of_the_steps_of_the_model_where_a_file_has_longer_ones(tmp_p
     data, run = small_file(tmp_path), small_run(tmp_path / "small.h5", "run", "--zero-shot", "--patch", "6")
     coarser = tmp_path / "coarser.h5"
     with edited(data, coarser) as file:
-        for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
-            kept = file[name][::3]
-            file[name].resize(len(kept), axis=0)
-            file[name][:] = kept
+        keep_rows(file, slice(None, None, 3))
     forecast = api.predict(run, coarser)
     assert forecast.values.shape[1] == 4  # 12 steps of the model are four of the file
     assert np.isfinite(forecast.values).all()

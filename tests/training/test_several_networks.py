@@ -14,7 +14,7 @@ from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.training_data import load_extra_networks, make_loaders, train_loader
 from socialx.training.run_folder import open_run
-from tests.commands import SMALL, edited, refused, renamed, small_file, small_run, works
+from tests.commands import SMALL, in_kmh, refused, renamed, small_file, small_run, works
 
 DAY = 288
 
@@ -111,13 +111,7 @@ def test_what_cannot_be_learnt_together_is_refused(data: Path, other: Path, tmp_
 
 
 def test_a_network_in_another_unit_is_learnt_in_the_unit_of_the_first(data: Path, other: Path, tmp_path: Path) -> None:
-    metric = tmp_path / "metric.h5"
-    with edited(other, metric) as file:
-        text = file["metadata/units"].asstr()[()].replace("mph", "km/h")
-        del file["metadata/units"]
-        file["metadata/units"] = text
-        file["data/features"][..., 0] = np.float32(1.609344) * file["data/features"][..., 0]
-    (_, plain), (_, same) = problems_of(data, other), problems_of(data, metric)
+    (_, plain), (_, same) = problems_of(data, other), problems_of(data, in_kmh(other, tmp_path / "metric.h5"))
     assert same.protocol.targets == plain.protocol.targets
     for batch, in_mph in zip(train_loader(same).epoch(0), train_loader(plain).epoch(0), strict=True):
         torch.testing.assert_close(batch.target.values, in_mph.target.values)

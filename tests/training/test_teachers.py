@@ -9,26 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from socialx.core.precision import Precision
 from socialx.scoring.metrics import masked_absolute_error
 from socialx.scoring.protocol import Seen
 from socialx.settings.layers import ConfigLayers
 from socialx.tasks.build import build
 from socialx.tasks.opened import open_forecasting
 from socialx.tasks.training_data import add_teacher_forecasts, train_loader
-from socialx.training.learner import Learner
 from socialx.training.run_folder import open_run
 from tests.commands import SMALL, refused, small_file, small_run, works
-from tests.networks import CPU, example, forecaster, network, trainer
+from tests.networks import example, forecaster, learner
 
 
 @pytest.fixture(scope="module")
 def other(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(data, tmp_path_factory.mktemp("other") / "run", "--seed", "3")
-
-
-def learner() -> Learner:
-    return Learner(forecaster().double(), network(), Precision("32-true", CPU), trainer(learning_rate=1e-2))
 
 
 def doubled(seed: int) -> object:
@@ -46,7 +40,7 @@ def test_the_loss_is_a_mean_of_two_errors(weight: float, monkeypatch: pytest.Mon
         made._replace(target=made.target._replace(teacher_forecast=mean))
         for made, mean in zip(group, forecasts, strict=True)
     ]
-    student, plain = learner(), forecaster(seed=0).double()
+    student, plain = learner(forecaster().double(), learning_rate=1e-2), forecaster(seed=0).double()
     count = sum(int(made.target.valid.sum()) for made in group)
     total, error = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for made, mean in zip(group, forecasts, strict=True):

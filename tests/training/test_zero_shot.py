@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +19,7 @@ from socialx.tasks.build import build
 from socialx.tasks.opened import open_forecasting
 from socialx.tasks.training_data import load_extra_networks, train_loader
 from socialx.training.run_folder import TRAINED, open_run
-from tests.commands import edited, in_kmh, refused, small_file, small_run, works
+from tests.commands import edited, in_kmh, keep_rows, refused, renamed, small_file, small_run, works
 
 DAY = 288
 
@@ -148,19 +149,10 @@ def moments_of(run: Path, data: Path) -> torch.Tensor:
 
 def slower(data: Path, path: Path, ratio: float, sensors: slice = slice(None), rows: slice = slice(None)) -> Path:
     """The same readings times a ratio, of sensors of other names; rows: which are kept."""
-    with edited(data, path) as file:
+    with h5py.File(renamed(data, path), "r+") as file:
         file.attrs["dataset_name"] = "slower"
-        file["metadata/vdids"][...] = [b"x" + each[1:] for each in file["metadata/vdids"][:]]
-        at = file["metadata/vd_info"]
-        for each in list(at):
-            at.move(each, "x" + each[1:])
-        features = file["data/features"][rows]
-        features[:, sensors] *= ratio
-        for name in ("data/features", "metadata/timestamps", "metadata/timestamps_epoch"):
-            kept = file[name][rows]
-            file[name].resize(len(kept), axis=0)
-            file[name][:] = kept
-        file["data/features"][:] = features
+        keep_rows(file, rows)
+        file["data/features"][:, sensors] *= ratio
     return path
 
 
