@@ -188,12 +188,7 @@ class ConvertOptions:
     ] = None
     quantity: Annotated[
         str | None,
-        Option(
-            "quantity; zeros are valid for flow and occupancy",
-            "|".join(QUANTITIES),
-            _quantity,
-            example="speed",
-        ),
+        Option("quantity; zeros are valid for flow and occupancy", "|".join(QUANTITIES), _quantity, example="speed"),
     ] = None
     name: Annotated[str | None, Option("name of a data set that is not built in", "NAME")] = None
     units: Annotated[str | None, Option("unit of its speeds", "mph|km/h", free_unit)] = None
@@ -203,12 +198,7 @@ class ConvertOptions:
     ] = None
     timezone: Annotated[
         str | None,
-        _Times(
-            "time zone of the table: Europe/Paris",
-            "ZONE",
-            zone_name,
-            "zone of the tables, where FILE is in UTC",
-        ),
+        _Times("time zone of the table: Europe/Paris", "ZONE", zone_name, "zone of the tables, where FILE is in UTC"),
     ] = None
     round_times: Annotated[bool, _Times("snap jittered timestamps to the time grid", append=True)] = False
     resample: Annotated[int | None, _Times("average finer rows to steps of 5min, 1h", "TIME", _resample)] = None
