@@ -66,7 +66,7 @@ class Partition:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Return the share of the window in forward, backward and optimizer; empty for recorded steps."""
+        """Return window shares for forward, backward and optimizer; empty for recorded steps."""
         by_mark = self._per_mark(np.diff(self.at) / self.wall)
         return {part: by_mark[name] for name, part in PARTS.items()} if by_mark["backward"] else {}
 

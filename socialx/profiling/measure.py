@@ -226,7 +226,7 @@ def clock_sections(
 
 
 def _waiting(clock: HostClock | DeviceClock, parts: Partition) -> float | None:
-    """Return the share of a window in which a training step slept or lacked a core; None on a device."""
+    """Return the window share in which a training step slept or lacked a core; None on a device."""
     if (cpu_s := clock.cpu_seconds()) is None:
         return None
     return max(0.0, parts.seconds["span"] - parts.per_phase(np.diff(np.array(cpu_s)))["span"]) / parts.wall

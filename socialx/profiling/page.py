@@ -66,7 +66,7 @@ class ProfileView:
     profile: Profile
 
     def shares(self) -> list[tuple[int, int, str, str, str, float]]:
-        """Return rows for the phases in a step, then for the parts of a training step and the idle time by cause.
+        """Return rows for the phases in a step, then for the training step's parts and the idle time by cause.
 
         A row: number, colour (0 for a cause across phases), name, share, milliseconds, and percent of the bar's width.
         """

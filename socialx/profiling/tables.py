@@ -99,7 +99,7 @@ def step_after(profile: Profile) -> tuple[str, float, float] | None:
 
 
 def detail_rows(profile: Profile) -> list[tuple[str, float, float]]:
-    """Return the parts of an eager training step, and the time without a kernel by cause; zeros are left out.
+    """Return the parts in an eager training step, and the time without a kernel by cause, without zeros.
 
     A row: name, share of the window, ms per step.
     """
@@ -181,7 +181,7 @@ def busy_machine(profile: Profile) -> str:
 
 
 def operator_waiting(profile: Profile) -> str:
-    """Return a sentence on the time in the operators' times that other programs took; empty where it is short."""
+    """Return a sentence on waiting inside the operators' times; empty where short."""
     waiting = (profile.operators and profile.operators.waiting) or 0.0
     slept = f"In {percent(waiting)} of the traced steps the process slept or lacked a core"
     return f"{slept}; the operators' times contain that time." if waiting >= WARN else ""

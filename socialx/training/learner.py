@@ -145,7 +145,7 @@ class Learner:
         return total
 
     def _mark(self, part: str) -> None:
-        """Mark where a part of the step begins; a recorded step is one launch, and would hold the mark."""
+        """Mark where a step's part begins; a recorded step is one launch, and would hold the mark."""
         if not self.records:
             self.clock.mark(part)
 
