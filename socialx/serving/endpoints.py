@@ -83,6 +83,7 @@ class Sensor(BaseModel):
     """Describe a sensor; latitude and longitude are null for an unknown location."""
 
     id: str
+    road: str | None = Field(description="name of its road, where the locations have one")
     latitude: float | None
     longitude: float | None
     free_flow: float | None = Field(description="95th percentile of its speeds in the server's file; null for others")

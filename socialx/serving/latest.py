@@ -214,7 +214,8 @@ class Served:
         store, sensors = data.store, data.sensors
         degrees = np.stack([sensors.latitude, sensors.longitude], axis=1)
         places = [pair if np.isfinite(pair).all() else (None, None) for pair in degrees.tolist()]
-        free = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
+        speeds = [0.0] * len(places) if self.free_flow is None else self.free_flow.tolist()
+        roads = sensors.road or ("",) * len(places)
         return {
             "run": self.run,
             "dataset": store.dataset_name,
@@ -226,8 +227,14 @@ class Served:
             "lookback": data.lookback,
             "horizon": data.horizon,
             "sensors": [
-                {"id": vdid, "latitude": lat, "longitude": lon, "free_flow": speed if speed > 0 else None}
-                for vdid, (lat, lon), speed in zip(sensors.ids, places, free, strict=True)
+                {
+                    "id": vdid,
+                    "road": road or None,
+                    "latitude": lat,
+                    "longitude": lon,
+                    "free_flow": free if free > 0 else None,
+                }
+                for vdid, road, (lat, lon), free in zip(sensors.ids, roads, places, speeds, strict=True)
             ],
         }
 

@@ -46,9 +46,10 @@ function rated(column, value) {
   const free = network.sensors[column].free_flow;
   return isNumber(value) && (isNumber(free) || !shares()) ? value / (shares() ? free : 1) : null;
 }
+const named = ({id, road}) => road ? `${id}, ${road}` : id;
 function said(column, value) {
   const share = shares() && isNumber(value) ? `, ${Math.round(100 * rated(column, value))} % of free-flow speed` : "";
-  return `${network.sensors[column].id}: ${isNumber(value) ? `${value.toFixed(1)} ${network.unit}${share}` : "no observation"}`;
+  return `${named(network.sensors[column])}: ${isNumber(value) ? `${value.toFixed(1)} ${network.unit}${share}` : "no observation"}`;
 }
 
 // A round step that covers a span in at most so many parts.
@@ -276,7 +277,7 @@ async function choose(column, scroll = true) {
   const id = network.sensors[column].id, answer = await get(`curve?sensor=${encodeURIComponent(id)}`).catch(error => error);
   if (chosen !== column) return;
   curve = answer instanceof Error ? null : answer;
-  byId("chosen").textContent = `Sensor ${id}`;
+  byId("chosen").textContent = `Sensor ${named(network.sensors[column])}`;
   drawCurve();
   if (!curve) byId("value").textContent = `The server has no curve (${answer.message}).`;
   if (scroll) byId("chosen").scrollIntoView({block: "nearest"});
@@ -385,7 +386,7 @@ function tabulate() {
   const {value} = listed.find(({key}) => key === order.key), keys = network.sensors.map((_, column) => value(column));
   const compared = (one, other) => isNumber(one) ? one - other : collator.compare(one, other);
   const rank = (one, other) => (keys[one] === null) - (keys[other] === null) || order.sign * compared(keys[one], keys[other]);
-  const matching = [...keys.keys()].filter(column => network.sensors[column].id.toLowerCase().includes(word)).sort(rank);
+  const matching = [...keys.keys()].filter(column => named(network.sensors[column]).toLowerCase().includes(word)).sort(rank);
   heads(listed);
   const ordered = matching.slice(0, ROWS).map(column => rowOf(column, listed)), body = byId("rows");
   for (const row of ordered) {

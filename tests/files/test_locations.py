@@ -43,6 +43,24 @@ def test_the_published_shapes(tmp_path: Path, text: str) -> None:
     assert sensors.direction is None
 
 
+@pytest.mark.parametrize(
+    ("text", "road"),
+    [
+        ("id,Straße,lat,lon\n2,Ringstraße,34.5,-118.5\n1, A 7\x07,34,-118\n", ("A 7", "Ringstraße")),
+        ("id,lat,lon,road_name,fwy\n2,34.5,-118.5,,85\n1,34,-118,NA,NA\n", ("", "85")),
+        (
+            "id,lat,lon,road\n2,34.5,-118.5,Main\n2,34.5,-118.5,Side\n1,34,-118,\n",
+            ("", "Main"),
+        ),  # one place, told twice
+        ("road,lat,lon\n2,34.5,-118.5\n1,34,-118\n", None),  # the ids
+    ],
+)
+def test_the_name_of_a_road_is_kept(tmp_path: Path, text: str, road: tuple[str, ...] | None) -> None:
+    path = places(tmp_path / "meta.csv", text)
+    sensors = join(("1", "2"), read_locations(path, {"1", "2"}), path, static=False)
+    assert (sensors.road, sensors.latitude.tolist()) == (road, [34.0, 34.5])
+
+
 NAN = np.nan
 PEMS = "ID\tFwy\tDir\tDistrict\tCity\tState_PM\tAbs_PM\tLatitude\tLongitude\tLength\tType\tLanes\tName\n"
 ROW = '\t5\tS\t7\t\t.5\t1.2\t{place}\t.43\tML\t4\tPHOEBE "A"\n'

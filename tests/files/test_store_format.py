@@ -41,7 +41,7 @@ ROOT = {
     "num_features": 6,
 }
 TABLE = '{"values": {"avg_speed": "(?P<sensor>.+)"}, "time": [""]}'
-SENSOR = {"position_lat": 37.0, "position_lon": -121.0, "lanes": 2.0, "length": 0.5, "direction": "N"}
+SENSOR = {"position_lat": 37.0, "position_lon": -121.0, "lanes": 2.0, "length": 0.5, "direction": "N", "road": "17"}
 GOLDEN = {
     "": (ROOT,),
     "data": ({},),

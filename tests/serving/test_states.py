@@ -78,6 +78,8 @@ def test_the_network_says_what_a_request_needs_and_a_server_without_data_what_it
     monkeypatch.setitem(vars(sensors), "latitude", np.where(np.arange(4) == 1, np.nan, sensors.latitude))
     places = [(each["latitude"], each["longitude"]) for each in client.get("/sensors").json()["sensors"]]
     assert places[1] == (None, None)
+    monkeypatch.setitem(vars(sensors), "road", ("A 7", "", "", ""))
+    assert [each["road"] for each in client.get("/sensors").json()["sensors"]] == ["A 7", None, None, None]
     assert all(None not in place for place in (places[0], *places[2:]))
 
 

@@ -32,13 +32,20 @@ DIRECTIONS = {"N": 0.0, "E": 90.0, "S": 180.0, "W": 270.0}  # degrees clockwise 
 STATIC_UNITS = {"lanes": "count", "length": "miles"} | dict.fromkeys(("latitude", "longitude", "direction"), "degrees")
 UNKNOWN = "unknown"  # a unit that a file does not say, and what ``imputed`` says where it cannot be told
 CRS_ATTR, CRS = "coord_crs", "EPSG:4326"  # of the positions in vd_info
-ENTRY = ("position_lat", "position_lon", "lanes", "length", "direction")  # the attributes in a sensor's entry there
+ENTRY = (
+    "position_lat",
+    "position_lon",
+    "lanes",
+    "length",
+    "direction",
+    "road",
+)  # the attributes in a sensor's entry there
 PACKED = {"compression": "gzip", "compression_opts": 1, "fletcher32": True}  # any HDF5 reads it, bit flips raise
 
 
 @dataclass(frozen=True, eq=False)
 class Sensors:
-    """The N sensors in column order; NaN or an empty direction means unknown, None means that the column is absent."""
+    """The N sensors in column order; NaN or an empty text means unknown, None means that the column is absent."""
 
     ids: tuple[str, ...]
     latitude: np.ndarray  # float64 [N], degrees
@@ -46,6 +53,7 @@ class Sensors:
     lanes: np.ndarray | None = None
     length: np.ndarray | None = None
     direction: tuple[str, ...] | None = None
+    road: tuple[str, ...] | None = None
 
     def select(self, columns: np.ndarray) -> Sensors:
         """Return the sensors in ``columns``, in this order."""

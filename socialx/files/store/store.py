@@ -294,5 +294,8 @@ def _read_sensors(file: h5py.File, ids: tuple[str, ...]) -> layout.Sensors:
     latitude, longitude = np.where(plausible_location(latitude, longitude), (latitude, longitude), np.nan)
     names: set[str] = set().union(*entries)
     lanes, length = (column(name) if name in names else None for name in ("lanes", "length"))
-    direction = tuple(layout.read_text(attributes.get("direction", "")) for attributes in entries)
-    return layout.Sensors(ids, latitude, longitude, lanes, length, direction if "direction" in names else None)
+    direction, road = (
+        tuple(layout.read_text(attributes.get(name, "")) for attributes in entries) if name in names else None
+        for name in ("direction", "road")
+    )
+    return layout.Sensors(ids, latitude, longitude, lanes, length, direction, road)

@@ -213,7 +213,7 @@ def write_sensors(file: h5py.File, sensors: layout.Sensors) -> None:
     """Write a vd_info entry per sensor with the known attributes; low-level calls take a third of the time."""
     scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     columns = (sensors.latitude, sensors.longitude, sensors.lanes, sensors.length)
-    letters = sensors.direction or ("",) * len(sensors.ids)
+    texts = {"direction": sensors.direction, "road": sensors.road}
     info, utf8 = file[layout.SENSOR_INFO].id, h5py.h5p.create(h5py.h5p.LINK_CREATE)
     untimed = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     utf8.set_char_encoding(h5py.h5t.CSET_UTF8)
@@ -226,9 +226,10 @@ def write_sensors(file: h5py.File, sensors: layout.Sensors) -> None:
             if column is not None and (name in layout.ENTRY[:2] or np.isfinite(column[index])):
                 attribute = h5py.h5a.create(entry, name.encode(), h5py.h5t.IEEE_F64LE, scalar)
                 attribute.write(np.array(column[index], np.float64), h5py.h5t.NATIVE_DOUBLE)
-        if letters[index]:
-            attribute = h5py.h5a.create(entry, b"direction", text, scalar)
-            attribute.write(np.array(letters[index], h5py.string_dtype()))
+        for name, words in texts.items():
+            if words and words[index]:
+                attribute = h5py.h5a.create(entry, name.encode(), text, scalar)
+                attribute.write(np.array(words[index], h5py.string_dtype()))
 
 
 def check_writable(path: Path) -> None:

@@ -29,6 +29,7 @@ NEAR = 30.0  # degrees: x and y of one network do not lie farther apart
 METRES = 360.0  # larger numbers cannot be degrees
 DROPPED = 5  # columns that an error advises to leave out
 OTHERS = ("direction", "dir", "lanes", "length", "index")
+ROADS = ("road", "road_name", "street", "street_name", "straße", "strasse", "rue", "calle", "vej", "freeway", "fwy")
 IDS = ("sensor_id", "id", "station", "station_id", "vdid", "sid", "sensor", "detector", "detid", "geo_id")
 UNNAMED = len(IDS) + 2  # the rank of a name that says nothing of sensors
 # Words in names of columns of degrees, the best first.
@@ -60,6 +61,7 @@ class Location:
     length: float = math.nan
     direction: str = ""
     other_direction: str = ""  # another text than N, E, S, W
+    road: str = ""
 
 
 NO_PLACE = Location("", math.nan, math.nan)
@@ -125,9 +127,9 @@ def join(
     located = [locations.get(match_key(vdid), NO_PLACE) for vdid in ids]
     names = ("latitude", "longitude", "lanes", "length")
     latitude, longitude, lanes, length = (np.array([getattr(one, name) for one in located], float) for name in names)
-    if not static:
-        return Sensors(ids, latitude, longitude)
-    return Sensors(ids, latitude, longitude, lanes, length, tuple(location.direction for location in located))
+    direction, road = (tuple(getattr(one, name) for one in located) for name in ("direction", "road"))
+    described = {"lanes": lanes, "length": length, "direction": direction} if static else {}
+    return Sensors(ids, latitude, longitude, **described, road=road if any(road) else None)
 
 
 def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
@@ -249,6 +251,7 @@ def _table(path: Path, walked: Rows, wanted: set[str]) -> _Places:
     others = {name: lower.index(name) for name in OTHERS if name in lower}
     free = sorted({*range(width)} - {column for _, pair, _ in places for column in pair} - {*others.values()})
     sensors, matched = _id_columns(path, names, free, rows, wanted)
+    others |= {name: lower.index(name) for name in ROADS if name in lower and lower.index(name) not in sensors}
     if "citycode" in lower:  # of UTD19, whose lengths are those of roads, in kilometres
         others.pop("length", None)
     told = f"the sensors are those of its column {' and '.join(names[column] for column in sensors)}"
@@ -410,7 +413,8 @@ def number(cell: str) -> float:
 def _locations(path: Path, table: _Places) -> Iterator[tuple[str, Location]]:
     seen = set[tuple[str, ...]]()
     for line, cells in table.rows:
-        texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *table.others.values()))
+        others = (column for name, column in table.others.items() if name not in ROADS)
+        texts = tuple(cells[column] for column in (*table.sensors, *table.degree_columns, *others))
         if texts not in seen and (location := _location(path, line, cells, table)):
             seen.add(texts)
             yield line, location
@@ -442,4 +446,6 @@ def _location(path: Path, line: str, cells: list[str], table: _Places) -> Locati
     direction = texts.get("dir", texts.get("direction", "")).upper()
     letter = direction if direction in DIRECTIONS else ""
     lanes, length = number(texts.get("lanes", "")), number(texts.get("length", ""))
-    return Location(sensor_id, latitude, longitude, lanes, length, letter, "" if letter else direction)
+    road = next((text for name in ROADS if (text := texts.get(name, "").strip()) not in NOWHERE), "")
+    road = "".join(filter(str.isprintable, road))[:ITEM]
+    return Location(sensor_id, latitude, longitude, lanes, length, letter, "" if letter else direction, road)
