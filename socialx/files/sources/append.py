@@ -388,7 +388,7 @@ def _gap(store: Store, where: str, seconds: np.ndarray, fill_gaps: bool) -> np.n
 
 
 def _note(done: AppendResult, change: _Change, table: _NewRows) -> None:
-    """Emit notes about skipped rows, absent sensors, gaps, zeros, and speeds far from last week's speeds."""
+    """Emit notes about skipped rows, absent sensors, gaps, zeros, and speeds unlike the last week."""
     base, gap, where, same = change.base, change.gap, table.path, done.repeated
     store, values = base.store, table.values[len(table.values) - done.rows :, :, 0]
     if same:

@@ -57,10 +57,10 @@ class Sensors:
 
     def select(self, columns: np.ndarray) -> Sensors:
         """Return the sensors in ``columns``, in this order."""
-        given: dict[str, Any] = {name: values for name, values in vars(self).items() if values is not None}
-        for name, values in given.items():
-            given[name] = tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
-        return replace(self, **given)
+        fields: dict[str, Any] = {name: values for name, values in vars(self).items() if values is not None}
+        for name, values in fields.items():
+            fields[name] = tuple(values[column] for column in columns) if isinstance(values, tuple) else values[columns]
+        return replace(self, **fields)
 
 
 @dataclass(frozen=True, eq=False)
