@@ -131,8 +131,9 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
     axes.set_title(f"Sensor {forecast.sensors[column]}{f', {remark}' if remark else ''}", fontsize=SMALL + 1)
     length = int(max(seconds[-1], times.max())) - start
     ticks, texts, _ = time_ticks(start, length, forecast.clock.local)
-    keep = slice(None, None, -(-len(ticks) // (TICKS if ":" in texts[0] else DATES)))
-    ticks, texts = ticks[keep], texts[keep]
+    every = -(-len(ticks) // (TICKS if ":" in texts[0] else DATES))
+    midnight = next((index for index, text in enumerate(texts) if text.startswith("00:00")), 0)  # which has a date
+    ticks, texts = ticks[midnight % every :: every], texts[midnight % every :: every]
     if "\n" in "".join(texts[1:2]):  # the date of the first would touch that of the second
         texts[0] = texts[0].split("\n")[0]
     axes.set_xticks(ticks, texts)

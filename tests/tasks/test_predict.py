@@ -354,6 +354,18 @@ def test_a_picture_without_truth_or_with_several_issues(run: Path, tmp_path: Pat
     assert "and 3 later ones" in (tmp_path / "several.svg").read_text()
 
 
+@pytest.mark.parametrize(("minutes", "dots"), [(5, "o"), (24, "None"), (30, "None")])
+def test_a_long_forecast_is_a_line_and_no_date_touches_another(minutes: int, dots: str, run: Path) -> None:
+    found = api.predict(run, at="2012-05-03 18:00")
+    times, values = found.times[:, :1] + np.arange(1, 61) * np.timedelta64(minutes, "m"), np.repeat(found.values, 5, 1)
+    long = replace(found, times=times, values=values) if minutes > 5 else found
+    figure = long.plot(sensors=found.sensors[:1])
+    (line,) = [each for each in figure.axes[0].lines if each.get_label() == "forecast"]
+    assert line.get_marker() == dots
+    dated = ["\n" in each.get_text() for each in figure.axes[0].get_xticklabels()]
+    assert sum(dated[:2]) == 1
+
+
 def test_an_observation_between_two_gaps_is_a_dot() -> None:
     times, values = np.arange(6), np.array([1, np.nan, 2, np.nan, 3, 4])
     axes = Figure().subplots()

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,18 @@ def test_the_map_says_the_error_of_each_sensor_and_the_worst_is_on_top() -> None
     assert (levels[0], levels[-1], levels) == (0, 8, sorted(levels))
     assert "\u22641.85" in (heard := Outline(text).text.replace("\u00a0", ""))
     assert "\u22655.98mph" in heard
+
+
+@pytest.mark.parametrize(("screen", "sensors"), [("broad", 6), ("narrow", 6), ("broad", 325)])
+def test_ids_on_the_map_cover_no_other_and_no_dot(screen: str, sensors: int) -> None:
+    text = page(made(sensors))
+    high, ids = re.search(f'class="{screen}" style="font-size:(\\d+)px"[^>]*>(.*?)</g>', text).groups()
+    found = re.findall(r'<text x="(\d+)" y="(\d+)">(7\d+)<', ids)
+    assert "700000" in [name for _, _, name in found]  # the worst
+    boxes = [(int(x), int(y) - 0.7 * int(high), int(x) + 3.6 * int(high), int(y)) for x, y, _ in found]
+    dots = [(int(x), int(y)) * 2 for x, y in re.findall(r'<circle cx="(\d+)" cy="(\d+)" class="q\d"><title>', text)]
+    for one, other in (*combinations(boxes, 2), *product(boxes, dots)):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
 
 
 @pytest.mark.parametrize("sensors", [325, 2000])
