@@ -38,6 +38,23 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.parametrize("keep", [0, 7, 100, 3000, -1])
+def test_a_frame_cut_off(tmp_path: Path, keep: int) -> None:
+    frame = write_frame(tmp_path / "data.h5", timestamps(100), speeds(100))
+    frame.write_bytes(frame.read_bytes()[:keep])
+    meta = write_locations(tmp_path / "meta.csv")
+    refusal(lambda: convert("la", frame, meta, tmp_path / "out.h5"), str(frame))
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04\x14\x00\x08\x08\n1,2,3\n", b"\x93NUMPY\xff\xfe\x00\n"])
+def test_an_archive_or_an_array_is_no_table(tmp_path: Path, content: bytes) -> None:
+    data, meta = tmp_path / "data.csv", write_locations(tmp_path / "meta.csv")
+    data.write_bytes(content)
+    refusal(lambda: convert("csv", data, meta, tmp_path / "out.h5"), str(data))
+    assert left_behind(tmp_path) == []
+
+
 def test_an_existing_output_is_refused_before_the_source_is_read(tmp_path: Path) -> None:
     def never() -> Iterator[Block]:
         raise AssertionError("the source was read")
