@@ -127,10 +127,7 @@ class PastFrequency(nn.Module):
 
 
 def past_frequency(data: Dataset, below: float, rolling: bool) -> nn.Module:
-    """Return a model of the share of training observations below a threshold at a time of week.
-
-    rolling: from the days before each origin, as a zero-shot run knows a network.
-    """
+    """Return the share of training observations below a threshold as a model; rolling: of the days before an origin."""
     if rolling:
         return PastFrequency(data, below)
     rows, shape = data.training_readings(), (len(data.sensors.ids), len(data.targets))

@@ -9,10 +9,10 @@ import json
 import os
 import signal
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,14 +176,14 @@ class Latest:
         """Return what an alert program reads about a sensor as JSON; column: index of the sensor."""
         sensors, clock = self.experiment.data.sensors, forecast.clock
         numbers = sensors.latitude[column], sensors.longitude[column], forecast.at_issue()[-1, column]
-        latitude, longitude, reading = (float(number) if np.isfinite(number) else None for number in numbers)
+        latitude, longitude, reading = (round(float(x), 6) if np.isfinite(x) else None for x in numbers)
         share, step = (part[column].item() for part in forecast.highest_probability())
         times = np.stack([forecast.origin[-1], forecast.times[-1, step]]).astype(np.int64)
         origin, time = Clock("UTC", clock.name).texts(clock.utc(times))  # with the offset from UTC
         content = {"sensor": forecast.sensors[column], "latitude": latitude, "longitude": longitude}
         content |= {"feature": forecast.targets[0], "unit": forecast.unit, "below": forecast.below}
         content |= {"probability_below": round(share, 4), "lead_minutes": (step + 1) * forecast.step_minutes}
-        return to_json(content | {"origin": origin, "time": time, "last_observed": reading})
+        return to_json(content | {"origin": origin, "time": time, "last_observed": reading}) + b"\n"
 
     async def look(self, ask: Ask) -> None:
         """Forecast again if the file has changed; ask: runs the model. An unreadable file changes only ``reason``."""
@@ -226,11 +226,10 @@ class Alerts:
 
     async def _start(self, content: bytes) -> None:
         """Run the program to its end, without a shell, and report a new kind of failure."""
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        start = partial(asyncio.create_subprocess_exec, stdin=pipe, stdout=nothing, start_new_session=True)
+        new: dict[str, Any] = {"stdin": PIPE, "stdout": DEVNULL, "start_new_session": True}
         try:
             async with self._places:
-                process = await start(self.program)
+                process = await asyncio.create_subprocess_exec(self.program, **new)
                 try:
                     async with asyncio.timeout(PROGRAM_S):
                         await process.communicate(content)
