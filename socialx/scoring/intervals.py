@@ -81,7 +81,7 @@ class ConformalIntervals(ResultRepr):
     def __post_init__(self) -> None:
         """Raise ValueError for tables with a wrong shape, type or order."""
         columns = len(self.sensors) + 1, len(self.protocol.targets)
-        shape = len(self.levels), len(SHARES) + 1, self.protocol.horizon, *columns
+        shape = len(self._levels), len(SHARES) + 1, self.protocol.horizon, *columns
         for name, expected in (("lower", shape), ("upper", shape), ("free_flow", columns)):
             table = getattr(self, name)
             if table.dtype != torch.float32 or tuple(table.shape) != expected:
@@ -118,23 +118,23 @@ class ConformalIntervals(ResultRepr):
         )
 
     @property
-    def levels(self) -> tuple[int, ...]:
+    def _levels(self) -> tuple[int, ...]:
         """The stored levels in percent: a file of an earlier version lacks ``NARROW``."""
         return LEVELS if self.lower.shape[:1] == (len(LEVELS),) else LEVELS[len(NARROW) :]
 
     @cached_property
-    def finite_levels(self) -> tuple[int, ...]:
+    def _finite(self) -> tuple[int, ...]:
         """The levels with finite bounds, in percent."""
         finite = (self.lower.isfinite() & self.upper.isfinite()).flatten(1).all(1)
-        return tuple(percent for percent, ok in zip(self.levels, finite.tolist(), strict=True) if ok)
+        return tuple(percent for percent, ok in zip(self._levels, finite.tolist(), strict=True) if ok)
 
     @property
     def widest_level(self) -> float:
         """The highest level with finite bounds, or 0."""
-        return max(self.finite_levels, default=0) / 100
+        return max(self._finite, default=0) / 100
 
     def level_index(self, level: float) -> int:
-        """Return the index in ``levels`` of the narrowest stored level >= level.
+        """Return the index of the narrowest stored level >= level.
 
         Raises SettingsError for a level below 0.5 or above ``widest_level``.
         """
@@ -144,7 +144,7 @@ class ConformalIntervals(ResultRepr):
             problem = problem if most >= least else f"{self.errors} errors are too few for {Argument('interval')}"
             remedy = "calibrate with a longer file" if most < level <= LEVELS[-1] / 100 else Argument("interval", 0.9)
             raise SettingsError("intervals.level", "", problem, remedy)
-        return next(i for i, percent in enumerate(self.levels) if percent >= 100 * level - 1e-6)
+        return next(i for i, percent in enumerate(self._levels) if percent >= 100 * level - 1e-6)
 
     def apply(self, forecast: Tensor, level: float, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G] (P lead times, G targets) in file units.
@@ -166,10 +166,10 @@ class ConformalIntervals(ResultRepr):
         threshold: in file units, as the forecast. origin: as in ``apply``.  The distribution function is linear between
         the quantiles that ``apply`` returns for the finite levels, and constant beyond them.
         """
-        groups, count = congestion_groups(forecast.float(), self.free_flow[:-1]), len(self.finite_levels)
+        groups, count = congestion_groups(forecast.float(), self.free_flow[:-1]), len(self._finite)
         tables = (*self.lower[:count].flip(0), *self.upper[:count])
         ends = (forecast.float() + mean_over_steps(table[:, :, :-1].gather(0, groups)) for table in tables)
-        signed = [*(-percent for percent in reversed(self.finite_levels)), *self.finite_levels]
+        signed = [*(-percent for percent in reversed(self._finite)), *self._finite]
         below = torch.full_like(forecast, (1 - self.widest_level) / 2, dtype=torch.float32)
         for (left, right), (low, high) in zip(pairwise(signed), pairwise(ends), strict=True):
             share = ((threshold - low) / (high - low)).clamp(0, 1)
@@ -461,7 +461,7 @@ class BrierScore:
 
 
 class RunningBrier:
-    """Running sums of the Brier scores of a run and of the past frequency, on the device."""
+    """Running sums for the Brier scores of a run and the past frequency, on the device."""
 
     def __init__(self, intervals: Intervals, past: nn.Module, below: float, device: torch.device) -> None:
         """Start at 0.  intervals, past: for these sensors.  below: in file units; SettingsError if it is wrong."""
@@ -476,10 +476,11 @@ class RunningBrier:
         errors = [torch.where(target.valid, (share - fell).square(), 0.0) for share in shares]
         self.sums += torch.stack([part.sum(dim=(0, 2, 3), dtype=torch.float64) for part in (*errors, target.valid)])
 
-    def compute(self, step_minutes: int) -> tuple[BrierScore, ...]:
-        """Return a row for each step, and over all steps; step_minutes: minutes between steps."""
+    def compute(self) -> tuple[BrierScore, ...]:
+        """Return a row for each step, and over all steps."""
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [3,P+1]
-        ahead = [*range(step_minutes, step_minutes * table.shape[1], step_minutes), None]
+        minutes = self.intervals.protocol.step_minutes
+        ahead = [*range(minutes, minutes * table.shape[1], minutes), None]
         rows = zip(ahead, *table.tolist(), strict=True)
         mean = lambda total, count: total / count if count else None  # noqa: E731
         return tuple(BrierScore(self.below, at, mean(score, n), mean(past, n), int(n)) for at, score, past, n in rows)

@@ -108,7 +108,7 @@ class HistoricalMedian(WeeklyProfile):
 
 
 class PastFrequency(nn.Module):
-    """The climatology of falling below a threshold, from the days before each origin; one half without a day."""
+    """The frequency below a threshold as the climatology weighs the days before each origin; one half without a day."""
 
     def __init__(self, data: Dataset, below: float) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class PastFrequency(nn.Module):
 
 
 def past_frequency(data: Dataset, below: float, rolling: bool) -> nn.Module:
-    """Return the share of training observations below a threshold as a model; rolling: of the days before an origin."""
+    """Return the frequency of training observations below a threshold; rolling: from the days before each origin."""
     if rolling:
         return PastFrequency(data, below)
     rows, shape = data.training_readings(), (len(data.sensors.ids), len(data.targets))

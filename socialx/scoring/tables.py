@@ -173,7 +173,7 @@ def coverage_table(
 
 
 def brier_table(rows: Mapping[str, Sequence[BrierScore]], protocol: ScoringProtocol, title: str) -> TextTable:
-    """Return the Brier scores of models and of the past frequency, at the reported lead times and over all steps."""
+    """Return the Brier scores for models and the past frequency, at the reported lead times and over all steps."""
     cells, shown = [], lead_times(protocol.horizon, protocol.step_minutes)
     for name, scores in rows.items():
         for row in (row for row in scores if row.minutes in shown):

@@ -1,4 +1,4 @@
-"""Forecast after the last row of a file, again after every change, and start a program for alerts."""
+"""Forecast after the last row of a file, again after every change, with alerts."""
 
 # Shape letters: P horizon steps, N sensors, G targets
 
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from prometheus_client import Counter
 
 from socialx.core.batch import Batch
 from socialx.core.disk import file_signature
@@ -202,11 +201,11 @@ class Alerts:
     """Start a program once for each sensor whose probability below the threshold rises above one half.
 
     The sensor can raise the next alert after its highest probability was below 0.3.  program: an executable file, which
-    reads an event as JSON from its standard input.  count: counts the programs by result, ``ok`` or ``failed``.
+    reads an event as JSON from its standard input.  count: receives each result, ``ok`` or ``failed``.
     """
 
     program: Path
-    count: Counter
+    count: Callable[[str], None]
     progress: Callback | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _raised: set[str] = field(default_factory=set)  # sensors
@@ -240,7 +239,7 @@ class Alerts:
             reason = f"exit status {process.returncode}" if process.returncode else ""
         except OSError as error:
             reason = error.strerror or f"no end within {PROGRAM_S:g} s"
-        self.count.labels("failed" if reason else "ok").inc()
+        self.count("failed" if reason else "ok")
         if reason and reason not in self._reported:
             self._reported.add(reason)
             with subscribe(self.progress):

@@ -38,9 +38,7 @@ def serve(
     run: Annotated[str | Path | Run, RUN],
     data: str | Path | None = None,
     *,
-    follow: Annotated[
-        bool, Server("look at the data file every few seconds, and forecast again when it was changed")
-    ] = False,
+    follow: Annotated[bool, Server("forecast again whenever the data file changes")] = False,
     interval: Annotated[float | None, INTERVAL] = None,
     alert_below: Annotated[float | None, Server("mark sensors likely to fall below this value", "X")] = None,
     alert_program: Annotated[str | Path | None, Server("start it for each of them, with JSON as input", "FILE")] = None,
@@ -93,7 +91,7 @@ def serve(
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
             service.follow, service.newer = follow, runs.newer
             if program is not None:
-                service.alerts = Alerts(program, service.metrics.programs, progress)
+                service.alerts = Alerts(program, lambda result: service.metrics.programs.labels(result).inc(), progress)
             if not named:
                 shown = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"

@@ -28,7 +28,7 @@ from socialx.forecast.files import READ_SUFFIXES, SCORED, scored_writer
 from socialx.inspection.report import stuck_sensors
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
-from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.intervals import RunningBrier, RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
@@ -61,7 +61,7 @@ def evaluate(
         float | str | Sequence[float], Scores("also score runs while these shares of the sensors are silent", "X,X")
     ] = (),
     intervals: Annotated[bool, Scores("also say how often the prediction intervals of runs hold")] = False,
-    below: Annotated[float | None, Scores("also score the probability to fall below this value", "X")] = None,
+    below: Annotated[float | None, Scores("also the Brier score of probabilities below this value", "X")] = None,
     by: Annotated[
         str | Sequence[str], Scores("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
     ] = (),
@@ -205,7 +205,7 @@ def _score_models(
     compared = request.names if request.compare else ()
     daily = {name: DailyErrors(days(scored.origins), data.horizon, device) for name in compared}
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if request.intervals}
-    brier = {name: scored.brier(name, request.below) for name in runs if request.below is not None}
+    brier = scored.brier(request.below)
     drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
     rules = {name: scored.rules() for name in models if request.protocols}
     alone = list(runs)[-1:] if request.mean else request.names
@@ -225,7 +225,7 @@ def _score_models(
     return scored_models, {
         "by": {name: {key: rows[key] for key in request.by} for name, rows in divided.items()},
         "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
-        "brier": {name: metric.compute(minutes) for name, metric in brier.items()},
+        "brier": dict(zip(brier, map(RunningBrier.compute, brier.values()), strict=True)),
         "difference": difference(daily, minutes, _find_start_run(scored)) if daily else None,
         "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in drifts.items()},
         "protocols": {name: mae for name, (mae, _) in by_rule.items()},

@@ -183,10 +183,13 @@ class ScoredSplit:
             return intervals
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
 
-    def brier(self, run: str, below: float) -> RunningBrier:
-        """Return a metric for the Brier score of a run, with the past frequency that the run can know."""
-        past = past_frequency(self.data, below, self.experiments[run].settings.model.zero_shot).to(self.device)
-        return RunningBrier(self.intervals(run), past, below, self.device)
+    def brier(self, below: float | None) -> dict[str, RunningBrier]:
+        """Return a metric by run for the Brier score, with the past frequency that the run can know; None for none."""
+        if below is None:
+            return {}
+        rolling = {run: experiment.settings.model.zero_shot for run, experiment in self.experiments.items()}
+        past = {run: past_frequency(self.data, below, rolls).to(self.device) for run, rolls in rolling.items()}
+        return {run: RunningBrier(self.intervals(run), past[run], below, self.device) for run in rolling}
 
 
 def check_split(name: str) -> None:

@@ -208,8 +208,8 @@ def test_an_alert_program_is_started_once_until_the_probability_was_low(
     monkeypatch.setattr("socialx.serving.latest.PROGRAM_S", 0.1 if "sleep" in script else 60)
     Path("alert").write_text(f"#!/bin/sh\n{script}\n")
     Path("alert").chmod(0o755)
-    latest, count, reasons = followed.served.latest, followed.metrics.programs, []
-    alerts = Alerts(tmp_path / (script and "alert"), count, lambda event: reasons.append(event.message.problem))
+    latest, results, said = followed.served.latest, [], []
+    alerts = Alerts(tmp_path / (script and "alert"), results.append, lambda event: said.append(event.message.problem))
 
     async def update() -> None:
         for highest in (0.4, 0.6, 0.4, 0.9, 0.2, 0.8):
@@ -219,8 +219,8 @@ def test_an_alert_program_is_started_once_until_the_probability_was_low(
             await asyncio.gather(*alerts.tasks)
 
     asyncio.run(update())
-    assert count.labels("failed" if SAID[script] else "ok")._value.get() == 2
-    assert [SAID[script] in reason for reason in reasons] == [True] * bool(SAID[script])
+    assert results == ["failed" if SAID[script] else "ok"] * 2
+    assert [SAID[script] in reason for reason in said] == [True] * bool(SAID[script])
     if not SAID[script]:
         first, second = map(json.loads, Path("events").read_text().splitlines())
         expected = {"sensor": latest.experiment.data.sensors.ids[1], "time": "2012-05-04 09:35:00-07:00", "below": 30}
