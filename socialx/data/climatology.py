@@ -212,12 +212,15 @@ def _share_on(day: int, past_day: int) -> np.float32:
 class RollingClimatology:
     """Climatology from all days before a given day, where a day's weight halves in 14 days."""
 
-    def __init__(self, source: RowSource, prior: DailyStats | None = None, max_days: int = 0) -> None:
+    def __init__(
+        self, source: RowSource, prior: DailyStats | None = None, max_days: int = 0, below: float | None = None
+    ) -> None:
         """prior: statistics from another file, added after their last day for sensors with at least one observation.
 
-        max_days: largest number of days for ``lookup``, apart from ``None``.
+        max_days: largest number of days for ``lookup``, apart from ``None``.  below: a threshold; an observation counts
+        as 1 below it and else as 0, and the climatology is the share of past observations below it.
         """
-        self.source, self.prior, self.max_days = source, prior, max_days
+        self.source, self.prior, self.max_days, self.below = source, prior, max_days, below
         self._order = np.argsort(source.seconds, kind="stable")
         # A clock may be put back over midnight: observations in that hour count from the next day on.
         self._days = np.maximum.accumulate(source.calendar.day(source.seconds[self._order]))
@@ -263,6 +266,7 @@ class RollingClimatology:
         rows = self._order[slice(*np.searchsorted(self._days, [day, day + 1]))]
         first = int(rows.min())
         values, valid = (part[rows - first] for part in self.source.read(slice(first, int(rows.max()) + 1)))
+        values = values if self.below is None else (values < self.below).astype(np.float32)
         slots, day_of_week = self.source.calendar.time_features(self.source.seconds[rows], self.source.step_minutes)
         sums, counts = (np.zeros(self._stats.sums.shape[1:], np.float32) for _ in range(2))
         # Increasing slots are distinct, so that a plain addition counts every row; np.add.at is slow.

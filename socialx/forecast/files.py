@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SCORED_SUFFIXES = (".h5", ".parquet")
 READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
 NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
+ASKED = ("interval", "below")  # of a forecast, where not None
 COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
 AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
 ZONED = re.compile(r":.*(Z|[+-][0-9:]+)$")  # a time with its offset from UTC
@@ -74,16 +75,13 @@ def write_forecast(path: Path, forecast: Any) -> None:
 
     forecast float32 [W,P,N,G]; times, origin ``YYYY-MM-DD HH:MM:SS`` [W,P], [W]; sensors [N], targets and units [G];
     readings int64 [W,N]; reported bool [W,N].  With intervals: lower, upper float32 [W,P,N,G], and their level in the
-    attribute ``interval``.
+    attribute ``interval``; with a threshold, the attribute ``below``: probability_below float32 [W,P,N,G].
     """
     with open_for_writing(path, "w", "v110") as file:
         _describe(file, forecast)
-        arrays = {"forecast": forecast.values}
-        if forecast.interval is not None:
-            file.attrs["interval"] = forecast.interval
-            arrays |= {"lower": forecast.lower, "upper": forecast.upper}
-        arrays |= {"times": _text(forecast.times), "origin": _text(forecast.origin), **_names(forecast)}
-        _store(file, arrays | {"readings": forecast.readings, "reported": forecast.reported})
+        file.attrs.update({name: value for name in ASKED if (value := getattr(forecast, name)) is not None})
+        arrays = {**forecast.numbers(), "times": _text(forecast.times), "origin": _text(forecast.origin)}
+        _store(file, {**arrays, **_names(forecast), "readings": forecast.readings, "reported": forecast.reported})
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
 from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
-from socialx.forecast.files import FORECAST, write_forecast
+from socialx.forecast.files import ASKED, FORECAST, write_forecast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +48,8 @@ class Forecast(ResultRepr):
         timezone: None if the file lacks a zone.
         interval: level of the prediction intervals, such as 0.9; None without intervals.
         lower, upper: ends of the prediction intervals, float32 [W,P,N,G].
+        below: threshold in the unit of the target, such as 30; None without probabilities.
+        probability: probability that the target falls below the threshold, float32 [W,P,N,G].
         notes: reasons to doubt the numbers.
         local_zone: the zone in texts, tables and pictures, if the file is in UTC.
     """
@@ -69,6 +71,8 @@ class Forecast(ResultRepr):
     interval: float | None = None
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
+    below: float | None = None
+    probability: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     local_zone: str | None = None
 
@@ -110,8 +114,7 @@ class Forecast(ResultRepr):
             self,
             sensors=tuple(sensors),
             values=self.values[:, :, columns],
-            lower=None if self.lower is None else self.lower[:, :, columns],
-            upper=None if self.upper is None else self.upper[:, :, columns],
+            **self._added((slice(None), slice(None), columns)),
             readings=self.readings[:, columns],
             reported=self.reported[:, columns],
             observed=observed,
@@ -132,14 +135,18 @@ class Forecast(ResultRepr):
     def first_steps(self, seconds: int | None) -> Forecast:
         """Return the forecast up to a lead time in seconds; None for all lead times."""
         steps = slice(None if seconds is None else seconds // (60 * self.step_minutes))
-        ends = [None if end is None else end[:, steps] for end in (self.lower, self.upper)]
-        values, times = self.values[:, steps], self.times[:, steps]
-        return replace(self, values=values, times=times, lower=ends[0], upper=ends[1])
+        added = self._added((slice(None), steps))
+        return replace(self, values=self.values[:, steps], times=self.times[:, steps], **added)
+
+    def _added(self, entries: Any = ...) -> dict[str, Any]:
+        parts = {"lower": self.lower, "upper": self.upper, "probability": self.probability}
+        return {name: part[entries] for name, part in parts.items() if part is not None}
 
     def largest_changes(self, count: int) -> tuple[str, ...]:
-        """Return the ids of the ``count`` sensors with the largest |forecast - last observation| at any step."""
+        """Return ids of ``count`` sensors: largest |forecast - last observation|, or highest probability if present."""
         last = self.at_issue()  # [W,N]
         change = np.abs(self.values[..., 0] - last[:, None])  # [W,P,N]
+        change = change if self.probability is None else self.probability[..., 0]
         largest = np.nan_to_num(change, nan=-1.0).max(axis=(0, 1))
         order = np.argsort(-largest, kind="stable")[:count]
         return tuple(self.sensors[column] for column in order)
@@ -148,6 +155,11 @@ class Forecast(ResultRepr):
         """Return the observation at each forecast origin, first target, float32 [W,N], NaN for missing values."""
         rows = np.searchsorted(self.observed.times, self.origin)
         return self.observed.values[rows, :, 0]
+
+    def highest_probability(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the highest probability below the threshold after the last origin, float32 [N], and its step [N]."""
+        last = np.asarray(self.probability)[-1, ..., 0]  # [P,N]
+        return last.max(axis=0), last.argmax(axis=0)
 
     def headline(self) -> str:
         """Return a line for display: target, sensor count, origin and horizon."""
@@ -160,7 +172,9 @@ class Forecast(ResultRepr):
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
         marked = f"; {incomplete} with an incomplete lookback" if incomplete else ""
-        level = "" if self.interval is None else f", with {100 * self.interval:g} % intervals"
+        added = [] if self.interval is None else [f"{100 * self.interval:g} % intervals"]
+        added += [] if self.below is None else [f"the probability below {self.below:g}"]
+        level = f", with {' and '.join(added)}" if added else ""
         steps = f"{p} steps of {self.step_minutes} min = {minutes} min"
         return f"{quantity} of {sensors}, {issued} ({zone}), {steps}{level}{marked}"
 
@@ -168,7 +182,11 @@ class Forecast(ResultRepr):
         """Return the last forecast of the first sensors for display: a row per sensor, a column per time."""
         texts = map(self.clock.text, self.times[-1].astype(np.int64).tolist())
         times = [text[11:16] + text[19:] for text in texts]
-        shown = zip(self.sensors[:ROWS], self.values[-1, :, :ROWS, 0].T.tolist(), strict=True)
+        columns = self.values[-1, :, :ROWS, 0].T.tolist()
+        if self.below is not None:
+            times.append(f"probability below {self.below:g}")
+            columns = np.c_[columns, self.highest_probability()[0][:ROWS]].tolist()
+        shown = zip(self.sensors[:ROWS], columns, strict=True)
         return [{"sensor": sensor, **dict(zip(times, values, strict=True))} for sensor, values in shown]
 
     def as_dict(self) -> dict[str, Any]:
@@ -187,18 +205,16 @@ class Forecast(ResultRepr):
         }
         if self.notes:
             content["notes"] = list(self.notes)
-        if self.interval is not None:
-            content["interval"] = self.interval
+        content |= {name: value for name in ASKED if (value := getattr(self, name)) is not None}
         for name, values in self.numbers().items():
-            by_target = {target: values[..., number].tolist() for number, target in enumerate(self.targets)}
-            content[name] = by_target
+            content[name] = {target: values[..., number].tolist() for number, target in enumerate(self.targets)}
         return content
 
     def to_frame(self) -> pd.DataFrame:
         """Return a tidy table: a row per origin, sensor and time; times have a zone where the file says its zone.
 
         Columns: origin, sensor, time, lead_minutes, forecast, unit, input_status (``marks``); with several
-        targets also target, before forecast; with intervals also lower and upper, after it.
+        targets also target, before forecast; after it lower and upper with intervals, probability_below if asked.
         """
         import pandas as pd
 
@@ -228,9 +244,9 @@ class Forecast(ResultRepr):
         return frame
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Return the arrays [W,P,N,G] by column name: forecast, and lower and upper where present."""
-        ends = {} if self.lower is None or self.upper is None else {"lower": self.lower, "upper": self.upper}
-        return {"forecast": self.values, **ends}
+        """Return the arrays [W,P,N,G] by column name: forecast, and lower, upper, probability_below where present."""
+        names = {"probability": "probability_below"}
+        return {"forecast": self.values, **{names.get(name, name): part for name, part in self._added().items()}}
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a forecast as .csv, .xlsx, .parquet or .h5 by the suffix, atomically; overwrite: replace a forecast."""
@@ -285,7 +301,7 @@ class Forecast(ResultRepr):
     def to_hdf5(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays as HDF5: forecast [W,P,N,G], times [W,P], origin [W], sensors [N], readings [W,N].
 
-        W origins, P steps, N sensors, G targets.  Intervals add lower and upper [W,P,N,G].  overwrite: replace one.
+        W origins, P steps, N sensors, G targets.  Like forecast: lower, upper, probability_below.  overwrite: replace.
         """
         FORECAST.check_older(Path(path), overwrite)
         with atomic_write(Path(path)) as temporary:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +43,20 @@ SHOWN = 10  # sensors of a table that names none
 # What a panel says of a sensor with incomplete input, by its mark.
 REMARKS = {"partial": "lookback incomplete", "missing": "no reading in the lookback", "never": "never reported"}
 STEPS, STEPS_WITH_INTERVALS = 6, 3  # the latest of those that are reported: more do not fit into 80 columns
+STEPS_BESIDE_PROBABILITY = 4, 2  # the same
 
 
 def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | None = None) -> None:
-    """Print a headline, then the forecast from the last origin, a row per sensor: observation, forecasts, intervals."""
+    """Print a headline, then per sensor: observation, forecasts, intervals, highest probability below a threshold."""
     out, shown = console or Console(), forecast.select(sensors)
     print_line(out, forecast.headline())
     *leads, _ = lead_times(shown.values.shape[1], shown.step_minutes).items()
-    leads = leads[-(STEPS if shown.lower is None else STEPS_WITH_INTERVALS) :]
+    most = (STEPS, STEPS_WITH_INTERVALS) if shown.below is None else STEPS_BESIDE_PROBABILITY
+    leads = leads[-most[shown.lower is not None] :]
+    heads = ["reading", *(text for _, text in leads), *([f"below {shown.below:g}"] if shown.below else ())]
     table = Table(show_edge=False)
     table.add_column("sensor", no_wrap=True)
-    for head in ("reading", *(text for _, text in leads)):
+    for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("input", no_wrap=True)
     last, marks = shown.at_issue()[-1], shown.marks[-1]
@@ -64,6 +68,10 @@ def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | Non
                 low, high = (ends[-1, step, column, 0] for ends in (shown.lower, shown.upper))
                 digits = 0 if high >= 10 else 1
                 cells[-1] += f" ({low:.{digits}f}-{high:.{digits}f})"
+        if shown.below is not None:
+            highest, steps = (part[column].item() for part in shown.highest_probability())
+            share = f"{100 * highest:.0f} %" if highest <= 0.99 else ">99 %"
+            cells.append(f"{share} at {lead_text((steps + 1) * shown.step_minutes)}" if highest >= 0.01 else "<1 %")
         mark = marks[column] if marks[column] in REMARKS else ""
         table.add_row(escape(sensor), number(float(last[column]), 1), *cells, mark)
     out.print(table)
@@ -71,7 +79,7 @@ def print_forecast(forecast: Any, sensors: Sequence[str], console: Console | Non
 
 def plot_forecast(forecast: Any, sensors: str | Sequence[str], path: str | Path | None) -> Figure:
     """Draw a panel per sensor into a .png, .svg or .pdf, equal to the byte in every call; without a path, return it."""
-    shown = forecast.select(sensors)
+    shown = replace(forecast.select(sensors), probability=None)
     columns = min(COLUMNS, len(shown.sensors))
     rows = -(-len(shown.sensors) // columns)
     with picture(path, (max(PANEL[0] * columns, 2 * PANEL[0]), PANEL[1] * rows + 1.0)) as figure:

@@ -13,6 +13,8 @@ group takes the bounds over all sensors in the group, or else over all groups.
 An interval is smooth over the steps of a forecast: what is added at a step is the mean over up to five steps around it.
 
 The stored levels are 0.50, 0.55, ... 0.95, 0.98 and 0.99.  A level in between gets the next wider stored level.
+Levels 0 (the median error) to 0.40 complete the quantiles from 0.5 to 99.5 %, between which the distribution function
+is linear: the probability that a target falls below a threshold.
 """
 
 # Shape letters: W windows, B of a batch, P horizon steps, N sensors, G targets, L levels, K groups, M columns
@@ -23,6 +25,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -40,7 +43,9 @@ from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
 SCHEMA, TABLES = "socialx.intervals/1", ("lower", "upper", "free_flow")  # in a file
-LEVELS = (*range(50, 100, 5), 98, 99)  # percent
+NARROW = (0, 10, 20, 30, 40)  # percent, for probabilities alone
+LEVELS = (*NARROW, *range(50, 100, 5), 98, 99)  # percent
+LEAST_LEVEL = 0.5
 SHARES = (0.5, 0.75, 0.92)  # of the free-flow speed: borders between groups
 SMOOTH = 2  # steps before and after one, over which its bounds are averaged
 LEAST = 199  # errors needed for level 0.99
@@ -70,13 +75,13 @@ class ConformalIntervals(ResultRepr):
 
     def headline(self) -> str:
         """Return a line for display: the levels, and the counts of sensors and errors."""
-        levels = f"levels {LEVELS[0]:g} to {LEVELS[-1]:g}"
+        levels = f"levels {100 * LEAST_LEVEL:g} to {LEVELS[-1]:g}"
         return f"{levels} of {len(self.sensors)} sensors from {self.errors:,} errors of the validation split"
 
     def __post_init__(self) -> None:
         """Raise ValueError for tables with a wrong shape, type or order."""
         columns = len(self.sensors) + 1, len(self.protocol.targets)
-        shape = len(LEVELS), len(SHARES) + 1, self.protocol.horizon, *columns
+        shape = len(self._levels), len(SHARES) + 1, self.protocol.horizon, *columns
         for name, expected in (("lower", shape), ("upper", shape), ("free_flow", columns)):
             table = getattr(self, name)
             if table.dtype != torch.float32 or tuple(table.shape) != expected:
@@ -112,24 +117,34 @@ class ConformalIntervals(ResultRepr):
             **tables,
         )
 
+    @property
+    def _levels(self) -> tuple[int, ...]:
+        """The stored levels in percent: a file of an earlier version lacks ``NARROW``."""
+        return LEVELS if self.lower.shape[:1] == (len(LEVELS),) else LEVELS[len(NARROW) :]
+
     @cached_property
+    def _finite(self) -> tuple[int, ...]:
+        """The levels with finite bounds, in percent."""
+        finite = (self.lower.isfinite() & self.upper.isfinite()).flatten(1).all(1)
+        return tuple(percent for percent, ok in zip(self._levels, finite.tolist(), strict=True) if ok)
+
+    @property
     def widest_level(self) -> float:
         """The highest level with finite bounds, or 0."""
-        finite = (self.lower.isfinite() & self.upper.isfinite()).flatten(1).all(1)
-        return max((percent / 100 for percent, ok in zip(LEVELS, finite.tolist(), strict=True) if ok), default=0)
+        return max(self._finite, default=0) / 100
 
     def level_index(self, level: float) -> int:
-        """Return the index in ``LEVELS`` of the narrowest stored level >= level.
+        """Return the index of the narrowest stored level >= level.
 
         Raises SettingsError for a level below 0.5 or above ``widest_level``.
         """
-        least, most = LEVELS[0] / 100, self.widest_level
+        least, most = LEAST_LEVEL, self.widest_level
         if not least <= level <= most:
             problem = f"the levels of {Argument('interval')} go from {least:g} to {most:g}"
-            problem = problem if most else f"{self.errors} errors are too few for {Argument('interval')}"
+            problem = problem if most >= least else f"{self.errors} errors are too few for {Argument('interval')}"
             remedy = "calibrate with a longer file" if most < level <= LEVELS[-1] / 100 else Argument("interval", 0.9)
             raise SettingsError("intervals.level", "", problem, remedy)
-        return next(i for i, percent in enumerate(LEVELS) if percent >= 100 * level - 1e-6)
+        return next(i for i, percent in enumerate(self._levels) if percent >= 100 * level - 1e-6)
 
     def apply(self, forecast: Tensor, level: float, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G] (P lead times, G targets) in file units.
@@ -144,6 +159,22 @@ class ConformalIntervals(ResultRepr):
         floor = [0.0 if name in NOT_NEGATIVE else -torch.inf for name in self.protocol.targets]
         low, high = (end.clamp(min=torch.tensor(floor, device=end.device)) for end in ends)
         return low, high
+
+    def probability_below(self, forecast: Tensor, threshold: float, origin: Tensor | None = None) -> Tensor:
+        """Return the probability float32 [B,P,N,G] that targets fall below a threshold, from a forecast [B,P,N,G].
+
+        threshold: in file units, as the forecast. origin: as in ``apply``.  The distribution function is linear between
+        the quantiles that ``apply`` returns for the finite levels, and constant beyond them.
+        """
+        groups, count = congestion_groups(forecast.float(), self.free_flow[:-1]), len(self._finite)
+        tables = (*self.lower[:count].flip(0), *self.upper[:count])
+        ends = (forecast.float() + mean_over_steps(table[:, :, :-1].gather(0, groups)) for table in tables)
+        signed = [*(-percent for percent in reversed(self._finite)), *self._finite]
+        below = torch.full_like(forecast, (1 - self.widest_level) / 2, dtype=torch.float32)
+        for (left, right), (low, high) in zip(pairwise(signed), pairwise(ends), strict=True):
+            share = ((threshold - low) / (high - low)).clamp(0, 1)
+            below += (right - left) / 200 * torch.where(low < high, share, (high < threshold).float())
+        return below
 
     def rescale(self, ratios: Sequence[float]) -> ConformalIntervals:
         """Return the intervals for observations times ``ratios``, a factor per target, such as 1.6 from mph to km/h."""
@@ -179,6 +210,18 @@ class ConformalIntervals(ResultRepr):
         tables = (rescaled.free_flow, rescaled.lower, rescaled.upper)
         free_flow, lower, upper = (table.index_select(-2, columns).to(device) for table in tables)
         return replace(self, sensors=tuple(sensors), free_flow=free_flow, lower=lower, upper=upper)
+
+
+def check_threshold(below: float | None, targets: Sequence[str] | Mapping[str, str] = (), name: str = "below") -> None:
+    """Raise SettingsError for a threshold that is infinite, NaN or at most 0, and for several targets."""
+    if below is None:
+        return
+    if not 0 < below < np.inf:
+        wrong = f"{Argument(name, below)} must be a number above 0"
+        raise SettingsError("below.threshold", "", wrong, f"use for example {Argument(name, 30)}")
+    if len(targets) > 1:
+        several = f"a threshold needs a run with a single target, and the run has {', '.join(targets)}"
+        raise SettingsError("below.targets", "", several, "name a run with a single target")
 
 
 def mean_over_steps(bounds: Tensor) -> Tensor:
@@ -322,6 +365,15 @@ class DailyIntervals:
             ends[:, rows] = torch.stack(self.on(basis).apply(forecast[rows].to(self.device), level)).to(ends.device)
         return ends[0], ends[1]
 
+    def probability_below(self, forecast: Tensor, threshold: float, origin: Tensor) -> Tensor:
+        """Return the probability [B,P,N,G] as ``ConformalIntervals`` does; origin int64 [B]: its seconds."""
+        below = torch.empty_like(forecast, dtype=torch.float32)
+        for basis, index in indices_by(self.past.bases(origin.tolist())).items():
+            rows = index.to(forecast.device)
+            part = self.on(basis).probability_below(forecast[rows].to(self.device), threshold)
+            below[rows] = part.to(below.device)
+        return below
+
     def _measure(self, basis: Basis) -> ConformalIntervals | None:
         if basis.day is None or (anchor := self.past.anchor(basis)) is None:
             return None
@@ -392,3 +444,43 @@ class RunningCoverage:
             )
             for target_rows in table.permute(3, 1, 2, 0).tolist()
         ]
+
+
+@dataclass(frozen=True)
+class BrierScore:
+    """The mean of (probability below a threshold - outcome)^2: for the forecast (score), and the past frequency (past).
+
+    outcome: 1 below the threshold, else 0. minutes: lead time, None for all steps. Without observations both are None.
+    """
+
+    below: float
+    minutes: int | None
+    score: float | None
+    past: float | None
+    count: int
+
+
+class RunningBrier:
+    """Running sums for the Brier scores of a run and the past frequency, on the device."""
+
+    def __init__(self, intervals: Intervals, past: nn.Module, below: float, device: torch.device) -> None:
+        """Start at 0.  intervals, past: for these sensors.  below: in file units; SettingsError if it is wrong."""
+        check_threshold(below, intervals.protocol.targets)
+        self.intervals, self.past, self.below = intervals, past, below
+        self.sums = torch.zeros(3, intervals.protocol.horizon, dtype=torch.float64, device=device)
+
+    def update(self, forecast: Tensor, batch: Batch, target: Target) -> None:
+        """Add the squared errors of the probabilities for a batch, from its forecast [B,P,N,G]."""
+        fell = (target.values < self.below).double()
+        shares = self.intervals.probability_below(forecast, self.below, batch.origin), self.past(batch)
+        errors = [torch.where(target.valid, (share - fell).square(), 0.0) for share in shares]
+        self.sums += torch.stack([part.sum(dim=(0, 2, 3), dtype=torch.float64) for part in (*errors, target.valid)])
+
+    def compute(self) -> tuple[BrierScore, ...]:
+        """Return a row for each step, and over all steps."""
+        table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [3,P+1]
+        minutes = self.intervals.protocol.step_minutes
+        ahead = [*range(minutes, minutes * table.shape[1], minutes), None]
+        rows = zip(ahead, *table.tolist(), strict=True)
+        mean = lambda total, count: total / count if count else None  # noqa: E731
+        return tuple(BrierScore(self.below, at, mean(score, n), mean(past, n), int(n)) for at, score, past, n in rows)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from socialx.core.batch import Batch
 from socialx.data.calendar import Calendar, slots_per_day
-from socialx.data.climatology import WEEKDAY_DAYS, HistoricalMedians, median
+from socialx.data.climatology import WEEKDAY_DAYS, HistoricalMedians, RollingClimatology, median
 from socialx.dataset import Dataset
 
 MEANINGS = {
@@ -110,6 +110,34 @@ class HistoricalMedian(WeeklyProfile):
         table = np.concatenate([medians.table(weekday, data.training_rows.stop) for weekday in range(7)])
         others = median(table.transpose(0, 2, 1))[:, None]  # [7 S,1,G]
         super().__init__(np.nan_to_num(np.where(np.isnan(table), others, table)))
+
+
+class PastFrequency(nn.Module):
+    """The frequency below a threshold as the climatology weighs the days before each origin; one half without a day."""
+
+    def __init__(self, data: Dataset, below: float) -> None:
+        super().__init__()
+        self.days = RollingClimatology(data.target_source, below=below)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the share [B,P,N,G] (P steps, G targets)."""
+        times = (batch.time_of_day, batch.day_of_week)
+        slots, weekdays = (part[:, batch.inputs.shape[1] :].cpu().numpy() for part in times)  # [B,P]
+        days = np.broadcast_to(self.days.source.calendar.day(batch.origin.cpu().numpy())[:, None], slots.shape)
+        shares, kinds = np.empty((*slots.shape, *self.days.source.shape), np.float32), np.maximum(weekdays - 4, 0)
+        for day, kind in np.unique([days.ravel(), kinds.ravel()], axis=1).T.tolist():
+            entries = (days == day) & (kinds == kind)
+            shares[entries] = self.days.table(day, None, kind).readings[slots[entries]]
+        return torch.from_numpy(np.nan_to_num(shares, nan=0.5)).to(batch.last.device)
+
+
+def past_frequency(data: Dataset, below: float, rolling: bool) -> nn.Module:
+    """Return the frequency of training observations below a threshold; rolling: from the days before each origin."""
+    if rolling:
+        return PastFrequency(data, below)
+    rows, shape = data.training_readings(), (len(data.sensors.ids), len(data.targets))
+    indicators = ((values < below, valid, seconds) for values, valid, seconds in rows)
+    return HistoricalAverage(indicators, shape, data.store.step_minutes, data.calendar)
 
 
 class PrecomputedModel(nn.Module):

@@ -24,7 +24,7 @@ from socialx.drawing.canvas import plot_lines
 from socialx.files.store.published import DATASETS, PublishedScore
 from socialx.scoring.difference import Difference
 from socialx.scoring.drift import Drift
-from socialx.scoring.intervals import Coverage
+from socialx.scoring.intervals import BrierScore, Coverage
 from socialx.scoring.metrics import ErrorRow, HorizonScores, Scores, finite_or_none
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.published_rules import RuleErrors
@@ -99,9 +99,9 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     climatology from days before each day, even within the split, to compare only with each other; also ``RUN, days of
     the training``: runs with training-day climatology, comparable with published results. silent: the same runs while a
     share of the sensors gives no reading: all sensors, the silent ones, the others. mean: name of the mean of the runs,
-    if scored. coverage: run -> target -> interval coverage. by: model -> group -> errors in the first target.
-    difference: between two runs. drift: per run. protocols: model -> averaging rule of publications -> MAE.
-    without_target: number of windows without a valid target.
+    if scored. coverage: run -> target -> interval coverage. brier: run -> rows. by: model -> group -> errors in the
+    first target. difference: between two runs. drift: per run. protocols: model -> averaging rule of publications ->
+    MAE. without_target: number of windows without a valid target.
     """
 
     split: str
@@ -112,6 +112,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     silent: Mapping[str, ModelScores] = field(default_factory=dict)
     mean: str = ""
     coverage: Mapping[str, Mapping[str, tuple[Coverage, ...]]] = field(default_factory=dict)
+    brier: Mapping[str, tuple[BrierScore, ...]] = field(default_factory=dict)
     by: Mapping[str, Mapping[str, tuple[ErrorRow, ...]]] = field(default_factory=dict)
     difference: Difference | None = None
     drift: Mapping[str, Drift] = field(default_factory=dict)
@@ -205,6 +206,7 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
             "silent": {name: model.as_dict() for name, model in self.silent.items()},
             "over_runs": {name: scores.as_dict() for name, scores in self.over_runs.items()},
             "intervals": _as_dicts(self.coverage),
+            "brier": {run: [asdict(row) for row in rows] for run, rows in self.brier.items()},
             "by": _as_dicts(self.by),
             "difference": self.difference and asdict(self.difference),
             "drift": {run: asdict(drift) for run, drift in self.drift.items()},

@@ -13,7 +13,7 @@ from socialx.drawing.terminal import DASH, IMPUTED, TextTable, lead_times, numbe
 from socialx.files.store.published import SCORED_MINUTES
 from socialx.scoring.difference import LEAST_DAYS, Difference
 from socialx.scoring.drift import LEAST_OF_SENSOR, LEVEL, WEEK, Drift
-from socialx.scoring.intervals import Coverage
+from socialx.scoring.intervals import BrierScore, Coverage
 from socialx.scoring.metrics import NEARLY_ZERO, ErrorRow, Scores
 from socialx.scoring.protocol import ScoringProtocol, missing_rule, other_missing
 from socialx.scoring.published_rules import CANONICAL, RuleErrors
@@ -57,6 +57,8 @@ def tables(evaluation: Evaluation) -> Iterator[TextTable]:
         if evaluation.coverage:
             covered = {name: targets[target] for name, targets in evaluation.coverage.items()}
             yield coverage_table(covered, target, protocol, f"{title}, prediction intervals")
+        if evaluation.brier:
+            yield brier_table(evaluation.brier, protocol, title)
     yield from (error_table(evaluation, by) for by in next(iter(evaluation.by.values()), {}))
     yield from (rule_table(name, rules, evaluation) for name, rules in evaluation.protocols.items())
     if evaluation.difference:
@@ -168,6 +170,17 @@ def coverage_table(
             name = ""
     width = f"mean width{unit_suffix(protocol.targets[target])}"
     return TextTable(title, ("model", "interval", "at", "covered", width), cells)
+
+
+def brier_table(rows: Mapping[str, Sequence[BrierScore]], protocol: ScoringProtocol, title: str) -> TextTable:
+    """Return the Brier scores for models and the past frequency, at the reported lead times and over all steps."""
+    cells, shown = [], lead_times(protocol.horizon, protocol.step_minutes)
+    for name, scores in rows.items():
+        for row in (row for row in scores if row.minutes in shown):
+            cells.append((name, shown[row.minutes], number(row.score, 4), number(row.past, 4)))
+            name = ""
+    below = f"{next(iter(rows.values()))[0].below:g}{unit_suffix(protocol.unit)}"
+    return TextTable(f"{title}, probability below {below}", ("model", "at", "Brier score", "past frequency"), cells)
 
 
 def key_text(by: str, key: Any) -> str:

@@ -26,7 +26,7 @@ from socialx.core.errors import SocialxError, python, spelling
 from socialx.core.version import __version__
 from socialx.drawing.page import digest, files, render
 from socialx.serving.guard import Guard, Metrics
-from socialx.serving.latest import LATE_STEPS, Served, error_text, to_json
+from socialx.serving.latest import LATE_STEPS, Alerts, Served, error_text, to_json
 from socialx.serving.posted import CSV, JSON, LastHour, read_issue
 from socialx.serving.worker import QueueFullError, Worker
 from socialx.tasks.predict import duration
@@ -60,12 +60,15 @@ class ForecastAnswer(BaseModel):
     interval: float | None = Field(None, description="level of the prediction intervals, where the server gives them")
     lower: dict[str, list[list[list[float]]]] | None = Field(None, description="lower ends, as forecast")
     upper: dict[str, list[list[list[float]]]] | None = Field(None, description="upper ends, as forecast")
+    below: float | None = Field(None, description="threshold, where the server gives probabilities")
+    probability_below: dict[str, list[list[list[float]]]] | None = Field(None, description="as forecast")
 
 
 class LatestAnswer(ForecastAnswer):
     """Describe the forecast after the last row of the data file, and the row's observations; null for missing."""
 
     last_observed: dict[str, list[list[float | None]]]
+    alerts: list[str] | None = Field(None, description="sensors that are likelier than not below at a lead time")
 
 
 class CurveAnswer(BaseModel):
@@ -128,7 +131,7 @@ class Service:
     served: the run that answers. worker: the queue. follow: whether data file and run are checked for changes. token:
     the secret that requests need. origins: web origins whose pages may ask. tiles: address and attribution as from
     ``read_tiles``. timeout_s: seconds until answer 504. most_bytes: longest body. newer: returns a newer run, if any.
-    reason: why the newer run is unused.
+    reason: why the newer run is unused.  alerts: starts the alert program, if any.
     """
 
     served: Served
@@ -142,6 +145,7 @@ class Service:
     most_bytes: int = 4 << 20
     coming: int = 0  # bytes of the bodies that have not come to their end
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    alerts: Alerts | None = None
     newer: Callable[[], Served | None] = lambda: None
     reason: str = ""
 
@@ -152,6 +156,7 @@ class Service:
             gauges["socialx_latest_forecast_age_seconds"] = time.time() - latest.made
             gauges["socialx_last_data_age_seconds"] = latest.age_s
             gauges["socialx_interval_coverage_ratio"] = latest.coverage
+            gauges["socialx_alert_sensors"] = None if latest.alerts is None else len(latest.alerts)
         return gauges
 
     @asynccontextmanager
@@ -160,10 +165,16 @@ class Service:
         self.tasks = [asyncio.create_task(self.worker.run())]
         if self.served.latest is not None and self.follow:
             self.tasks.append(asyncio.create_task(self._follow()))
+        self.alert()
         yield
-        for task in self.tasks:
+        for task in (tasks := [*self.tasks, *(self.alerts.tasks if self.alerts else ())]):
             task.cancel()
-        await asyncio.wait(self.tasks)
+        await asyncio.wait(tasks)
+
+    def alert(self) -> None:
+        """Start the alert program for the sensors of the latest forecast that raise an alert."""
+        if self.alerts and (latest := self.served.latest) and latest.curves:
+            self.alerts.update(latest, latest.curves.latest)
 
     async def _follow(self) -> None:
         """Look every few seconds for a newer run or data file, and forecast again from it, until cancelled."""
@@ -172,6 +183,7 @@ class Service:
             await self.renew()
             if self.served.latest is not None:
                 await self.served.latest.look(self.worker.ask)
+            self.alert()
 
     async def renew(self) -> None:
         """Switch to a newer run, if any, for waiting requests too; a run that fails to load changes only ``reason``."""
@@ -289,7 +301,7 @@ def _add_forecasts(app: FastAPI, service: Service) -> None:
 
     @app.get("/forecast/latest", response_model=LatestAnswer, responses=missing)
     async def latest(short: bool = False) -> Response:
-        """Return the forecast after the last row of the server's data file; short: in tenths, and without intervals."""
+        """Return the forecast after the last row of the server's data file; short: in tenths, without intervals."""
         if (answers := service.served.latest) is None:
             raise HTTPException(404, "the file of this server has no lookback to forecast from")
         return _json(answers.short if short else answers.answer)

@@ -83,6 +83,7 @@ class Metrics:
         by_path: dict[str, Any] = {"labelnames": ("path",), "buckets": SECONDS, "registry": self.registry}
         self.seconds = Histogram("socialx_request_seconds", "Until the answer was sent", **by_path)
         self.batches = Histogram("socialx_batch_size", "Forecasts at once", buckets=SIZES, registry=self.registry)
+        self.programs = Counter("socialx_alert_programs", "Alert programs", ("result",), registry=self.registry)
         self.registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

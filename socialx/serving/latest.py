@@ -1,4 +1,4 @@
-"""Forecast after the last row of a file, again after every change."""
+"""Forecast after the last row of a file, again after every change, with alerts."""
 
 # Shape letters: P horizon steps, N sensors, G targets
 
@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -18,10 +21,11 @@ import torch
 
 from socialx.core.batch import Batch
 from socialx.core.disk import file_signature
-from socialx.core.errors import SocialxError
+from socialx.core.errors import Message, SocialxError
+from socialx.core.progress import Callback, note, subscribe
 from socialx.data.calendar import DAY_S, next_times
 from socialx.files.store.store import open_store
-from socialx.files.store.time_axis import JITTER_S
+from socialx.files.store.time_axis import JITTER_S, Clock
 from socialx.forecast.forecast import Forecast, Observed
 from socialx.scoring.adaptation import free_flow_speeds
 from socialx.scoring.drift import LEVEL
@@ -30,8 +34,11 @@ from socialx.tasks.build import Experiment
 from socialx.tasks.opened import Band
 from socialx.tasks.predict import SHOWN_HISTORIES, Asked, Issue, age_seconds, find_origins, requested_times
 
+UNBOUNDED: dict[str, Any] = {"lower": None, "upper": None, "probability": None}
 Ask = Callable[[Batch], Awaitable[np.ndarray]]
 LATE_STEPS = 3  # a last row older than so many steps is late
+ALERT, ARMED = 0.5, 0.3  # a probability that raises an alert, and below which the next alert is possible
+PROGRAM_S, PROGRAMS = 30.0, 8  # seconds until an alert program is killed; programs at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,8 @@ class Latest:
     path: Path
     band: Band | None = None
     answer: bytes = b""  # ForecastAnswer as JSON
-    short: bytes = b""  # in tenths and without intervals, for the page
+    short: bytes = b""  # in tenths, without intervals and probabilities, for the page
+    alerts: list[str] | None = None  # sensors that are likelier than not below the threshold at a lead time
     curves: SensorCurves | None = None
     made: float = 0.0  # seconds since 1970
     reason: str = ""  # why the present file is unread, else empty
@@ -115,10 +123,13 @@ class Latest:
         last = forecast.observed.values[rows].astype(object)  # [1,N,G]
         last[last != last] = None
         readings = {name: last[..., target].tolist() for target, name in enumerate(forecast.targets)}
-        content = {**forecast.as_dict(), "last_observed": readings}
-        self.answer, short = to_json(content), replace(forecast, lower=None, upper=None)
-        tenths = replace(short, values=np.round(short.values.astype(float), 1)).as_dict()
-        self.short = to_json({**tenths, "last_observed": readings})
+        added: dict[str, Any] = {"last_observed": readings}
+        if forecast.below is not None:
+            highest, _ = forecast.highest_probability()
+            self.alerts = added["alerts"] = [forecast.sensors[column] for column in np.flatnonzero(highest > ALERT)]
+        self.answer = to_json({**forecast.as_dict(), **added})
+        tenths = np.round(forecast.values.astype(float), 1)
+        self.short = to_json({**replace(forecast, values=tenths, **UNBOUNDED).as_dict(), **added})
         times, observed = context.excerpt(origins, SHOWN_HISTORIES * data.lookback, data.horizon)
         usual = data.climatology.shared.lookup(times, np.repeat(origins, len(times))).readings[0, ..., 0]
         self.curves = SensorCurves(Observed(times.astype("datetime64[s]"), observed), usual, forecast, *earlier)
@@ -160,6 +171,19 @@ class Latest:
         """Whether the last row is older than ``LATE_STEPS`` steps."""
         return self.age_s > 60 * LATE_STEPS * self.experiment.data.store.step_minutes
 
+    def event(self, forecast: Forecast, column: int) -> bytes:
+        """Return what an alert program reads about a sensor as JSON; column: index of the sensor."""
+        sensors, clock = self.experiment.data.sensors, forecast.clock
+        numbers = sensors.latitude[column], sensors.longitude[column], forecast.at_issue()[-1, column]
+        latitude, longitude, reading = (round(float(x), 6) if np.isfinite(x) else None for x in numbers)
+        share, step = (part[column].item() for part in forecast.highest_probability())
+        times = np.stack([forecast.origin[-1], forecast.times[-1, step]]).astype(np.int64)
+        origin, time = Clock("UTC", clock.name).texts(clock.utc(times))  # with the offset from UTC
+        content = {"sensor": forecast.sensors[column], "latitude": latitude, "longitude": longitude}
+        content |= {"feature": forecast.targets[0], "unit": forecast.unit, "below": forecast.below}
+        content |= {"probability_below": round(share, 4), "lead_minutes": (step + 1) * forecast.step_minutes}
+        return to_json(content | {"origin": origin, "time": time, "last_observed": reading}) + b"\n"
+
     async def look(self, ask: Ask) -> None:
         """Forecast again if the file has changed; ask: runs the model. An unreadable file changes only ``reason``."""
         try:
@@ -170,6 +194,56 @@ class Latest:
             self.reason = ""
         except (SocialxError, OSError) as error:
             self.reason = error_text(error)
+
+
+@dataclass(eq=False)
+class Alerts:
+    """Start a program once for each sensor whose probability below the threshold rises above one half.
+
+    The sensor can raise the next alert after its highest probability was below 0.3.  program: an executable file, which
+    reads an event as JSON from its standard input.  count: receives each result, ``ok`` or ``failed``.
+    """
+
+    program: Path
+    count: Callable[[str], None]
+    progress: Callback | None = None
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _raised: set[str] = field(default_factory=set)  # sensors
+    _reported: set[str] = field(default_factory=set)  # reasons of failures
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PROGRAMS))
+
+    def update(self, latest: Latest, forecast: Forecast) -> None:
+        """Start the program for new alerts of the latest forecast, without waiting; called in the event loop."""
+        for column, share in enumerate(forecast.highest_probability()[0].tolist()):
+            sensor = forecast.sensors[column]
+            if share > ALERT and sensor not in self._raised:
+                self._raised.add(sensor)
+                self.tasks.add(task := asyncio.create_task(self._start(latest.event(forecast, column))))
+                task.add_done_callback(self.tasks.discard)
+            elif share < ARMED:
+                self._raised.discard(sensor)
+
+    async def _start(self, content: bytes) -> None:
+        """Run the program to its end, without a shell, and report a new kind of failure."""
+        new: dict[str, Any] = {"stdin": PIPE, "stdout": DEVNULL, "start_new_session": True}
+        try:
+            async with self._places:
+                process = await asyncio.create_subprocess_exec(self.program, **new)
+                try:
+                    async with asyncio.timeout(PROGRAM_S):
+                        await process.communicate(content)
+                finally:
+                    if process.returncode is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        await process.wait()
+            reason = f"exit status {process.returncode}" if process.returncode else ""
+        except OSError as error:
+            reason = error.strerror or f"no end within {PROGRAM_S:g} s"
+        self.count("failed" if reason else "ok")
+        if reason and reason not in self._reported:
+            self._reported.add(reason)
+            with subscribe(self.progress):
+                note(Message("serve.alert-failed", self.program, f"the alert program failed ({reason})"))
 
 
 @dataclass(eq=False)

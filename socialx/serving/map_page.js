@@ -52,6 +52,12 @@ function said(column, value) {
   return `${named(network.sensors[column])}: ${isNumber(value) ? `${value.toFixed(1)} ${network.unit}${share}` : "no observation"}`;
 }
 
+const below = () => `below ${latest.below} ${network.unit}`;
+function ring() {
+  const alerts = new Set(latest.alerts);
+  for (const dot of dots) dot.circle.classList.toggle("alert", alerts.has(dot.id));
+}
+
 // A round step that covers a span in at most so many parts.
 function roundStep(low, high, parts) {
   const wide = high - low || 1, unit = 10 ** Math.floor(Math.log10(wide / parts));
@@ -88,6 +94,7 @@ function legend() {
     const r = Math.max(5, 9 - at * 0.7);
     keyed(byId("legend"), ["circle", {cx: 10, cy: 10, r, class: at < CLASSES ? `s${at}` : "sn"}], text);
   });
+  if (latest.alerts) keyed(byId("legend"), ["circle", {cx: 10, cy: 10, r: 7, class: "alert"}], `likely ${below()} ahead`);
 }
 
 // --- the map: Web Mercator, in which the world is a square of side 1 -----------------------------------------------
@@ -441,7 +448,8 @@ function draw() {
   const all = read.length ? `mean ${shown(mean(read))}, lowest ${shown(least(read))} ${network.unit}` : "no observation";
   byId("name").textContent = `${network.feature} of ${network.sensors.length} sensors, ${name}`;
   byId("about").textContent = `A map of the sensors, coloured by value: ${all}. The table has all values.`;
-  byId("said").textContent = `${read.length} of ${network.sensors.length} sensors, ${moment(step())}: ${all}.`;
+  byId("said").textContent = `${read.length} of ${network.sensors.length} sensors, ${moment(step())}: ${all}.`
+    + (latest.alerts ? ` Likely ${below()} ahead: ${latest.alerts.length}.` : "");
   const first = tabulate();
   if (chosen === null && first !== undefined) choose(first, false);
   else drawCurve();
@@ -477,6 +485,7 @@ async function load() {
       byId("shown").hidden = false;
       if (first) place();
       legend();
+      ring();
       if (chosen !== null) choose(chosen, false);
       draw();
     }

@@ -16,6 +16,7 @@ from socialx.core.disk import file_signature
 from socialx.core.errors import Argument, Message, SettingsError, SocialxError
 from socialx.core.help import INTERVAL, RUN, Help, Server, with_help
 from socialx.core.progress import Callback, note, subscribe
+from socialx.scoring.intervals import check_threshold
 from socialx.settings.arguments import SettingsArguments
 from socialx.settings.layers import ConfigLayers
 from socialx.settings.schema import Settings
@@ -37,10 +38,10 @@ def serve(
     run: Annotated[str | Path | Run, RUN],
     data: str | Path | None = None,
     *,
-    follow: Annotated[
-        bool, Server("look at the data file every few seconds, and forecast again when it was changed")
-    ] = False,
+    follow: Annotated[bool, Server("forecast again whenever the data file changes")] = False,
     interval: Annotated[float | None, INTERVAL] = None,
+    alert_below: Annotated[float | None, Server("mark sensors likely to fall below this value", "X")] = None,
+    alert_program: Annotated[str | Path | None, Server("start it for each of them, with JSON as input", "FILE")] = None,
     host: Annotated[str, Server("0.0.0.0: other machines can ask", "ADDRESS")] = "127.0.0.1",
     port: Annotated[int, Server("0: a free one", "N")] = 8000,
     token_file: Annotated[str | Path | None, Server("requests need this token; or set $SOCIALX_TOKEN", "FILE")] = None,
@@ -64,12 +65,15 @@ def serve(
 
         from socialx.serving.endpoints import make_app, make_service
         from socialx.serving.guard import read_origins, read_tiles, read_token
+        from socialx.serving.latest import Alerts
     except ImportError as error:
         missing = f"serving needs the packages of the extra serve ({error.name} is missing)"
         raise SocialxError("serve.package", "serve", missing, "pip install 'socialx[serve]'") from None
     for name, value, least in (("queue", queue, 1), ("timeout", timeout, 0.001), ("max_body", max_body, 0.001)):
         if not least <= value < math.inf:
             raise SettingsError("serve.low", "", f"{Argument(name, value)} is out of range", f"choose at least {least}")
+    check_threshold(alert_below, name="alert_below")
+    program = None if alert_program is None else _check_program(Path(alert_program), alert_below)
     with _listen(host, port) as listener:  # before the run is read: an address that is taken is known at once
         with subscribe(progress):
             token = read_token(None if token_file is None else Path(token_file), os.environ)
@@ -81,11 +85,13 @@ def serve(
                 raise SettingsError(
                     "serve.follow", "", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}"
                 )
-            runs = Runs(path, layers, follow, interval, progress)
+            runs = Runs(path, layers, follow, interval, progress, below=alert_below)
             service = make_service(runs.load(path), queue)
             service.token, service.origins, service.tiles = token, origins, streets
             service.timeout_s, service.most_bytes = timeout, int(max_body * MIB)
             service.follow, service.newer = follow, runs.newer
+            if program is not None:
+                service.alerts = Alerts(program, lambda result: service.metrics.programs.labels(result).inc(), progress)
             if not named:
                 shown = "the map and /forecast/latest show the end of the run's own file"
                 newer = f"choose a newer file with {Argument('data.path', 'FILE.h5')}"
@@ -113,7 +119,7 @@ class Runs:
 
     layers: settings from the call. follow: whether the data file is followed. interval: prediction interval level,
     if wanted. version: signature for the folder in service. refused: signatures for a folder and a file that failed ->
-    error.
+    error. below: threshold for probabilities, if wanted.
     """
 
     folder: Path
@@ -124,6 +130,7 @@ class Runs:
     version: tuple[object, ...] = ()
     refused: dict[tuple[object, ...], SocialxError] = field(default_factory=dict)
     experiment: Experiment | None = None
+    below: float | None = None
 
     def load(self, folder: Path) -> Served:
         """Load the run in a folder, and forecast.  Raise SocialxError as ``predict`` does."""
@@ -133,8 +140,7 @@ class Runs:
         opened = open_forecasting(open_run(folder), self.layers, split=False, same_missing=self.follow)
         experiment = opened.experiment
         served = Served(experiment, folder.resolve().name)
-        if self.interval is not None:
-            served.band = opened.band(self.interval, int(experiment.data.store.seconds[-1]))
+        served.band = opened.band(self.interval, int(experiment.data.store.seconds[-1]), self.below)
         try:
             served.forecast_from_data()
         except SocialxError as error:
@@ -177,6 +183,17 @@ class Runs:
             raise SocialxError(
                 "serve.other-run", self.folder, f"the run has another {' and '.join(differ)}", "start the server again"
             )
+
+
+def _check_program(program: Path, below: float | None) -> Path:
+    """Return the absolute path of an alert program.  Raise SettingsError without a threshold or an executable file."""
+    if below is None:
+        needs = f"{Argument('alert_program', program)} needs a threshold"
+        raise SettingsError("serve.no-threshold", "", needs, f"add {Argument('alert_below', 30)}")
+    if not (program.is_file() and os.access(program, os.X_OK)):
+        refused = "no executable file has this name"
+        raise SettingsError("serve.alert-program", program, refused, f"write one, and chmod +x {program}")
+    return program.absolute()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -28,7 +28,7 @@ from socialx.forecast.files import READ_SUFFIXES, SCORED, scored_writer
 from socialx.inspection.report import stuck_sensors
 from socialx.scoring.difference import DailyErrors, difference
 from socialx.scoring.drift import DailyCoverage
-from socialx.scoring.intervals import RunningCoverage
+from socialx.scoring.intervals import RunningBrier, RunningCoverage
 from socialx.scoring.metrics import BY
 from socialx.scoring.protocol import Trained
 from socialx.scoring.results import Evaluation, ModelScores, published_scores
@@ -61,6 +61,7 @@ def evaluate(
         float | str | Sequence[float], Scores("also score runs while these shares of the sensors are silent", "X,X")
     ] = (),
     intervals: Annotated[bool, Scores("also say how often the prediction intervals of runs hold")] = False,
+    below: Annotated[float | None, Scores("also the Brier score of probabilities below this value", "X")] = None,
     by: Annotated[
         str | Sequence[str], Scores("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
     ] = (),
@@ -100,6 +101,7 @@ def evaluate(
             silent=parse_shares(silent),
             baselines=baselines,
             intervals=intervals,
+            below=below,
             mean=mean,
             compare=compare,
             drift=drift,
@@ -141,6 +143,7 @@ class Request:
     silent: Sequence[float]
     baselines: bool
     intervals: bool
+    below: float | None
     mean: bool
     compare: bool
     drift: bool
@@ -183,7 +186,8 @@ class Request:
             problem = f"{Argument('save_forecasts', self.saved)} needs exactly one run"
             raise SettingsError("score.one-run", "", problem, "name one run folder")
         if self.names and not self.runs:
-            asked = [name for name in ("climatology_days", "silent", "intervals", "drift") if getattr(self, name)]
+            of_runs = ("climatology_days", "silent", "intervals", "below", "drift")
+            asked = [name for name in of_runs if getattr(self, name)]
             if asked:
                 problem = f"{Argument(asked[0])} needs a run, not only files of forecasts"
                 raise SettingsError("score.only-files", "", problem, "name a run folder")
@@ -201,11 +205,12 @@ def _score_models(
     compared = request.names if request.compare else ()
     daily = {name: DailyErrors(days(scored.origins), data.horizon, device) for name in compared}
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if request.intervals}
+    brier = scored.brier(request.below)
     drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
     rules = {name: scored.rules() for name in models if request.protocols}
     alone = list(runs)[-1:] if request.mean else request.names
     saved = {name: _writer(stack, request.saved, name, scored) for name in alone if request.saved}
-    kinds: Sequence[Mapping[str, Metric]] = (scores, errors, daily, inside, drifts, rules, saved)
+    kinds: Sequence[Mapping[str, Metric]] = (scores, errors, daily, inside, brier, drifts, rules, saved)
     for name, model in models.items():
         metrics = [kind[name] for kind in kinds if name in kind]
         run_metrics(model, scored.loader, scored.experiment.precision, *metrics, name=f"score {name}")
@@ -220,6 +225,7 @@ def _score_models(
     return scored_models, {
         "by": {name: {key: rows[key] for key in request.by} for name, rows in divided.items()},
         "coverage": {name: dict(zip(data.targets, metric, strict=True)) for name, metric in covered.items()},
+        "brier": dict(zip(brier, map(RunningBrier.compute, brier.values()), strict=True)),
         "difference": difference(daily, minutes, _find_start_run(scored)) if daily else None,
         "drift": {name: metric.compute(_stuck_on_last_day(scored)) for name, metric in drifts.items()},
         "protocols": {name: mae for name, (mae, _) in by_rule.items()},

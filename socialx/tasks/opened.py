@@ -19,7 +19,7 @@ from socialx.forecast.forecast import Forecast
 from socialx.model.forecaster import CoarserStepAdapter, MeanModel
 from socialx.model.state import check_state
 from socialx.scoring.adaptation import PAST_DAYS, Basis, DailyModel, Past, rounded_ratios
-from socialx.scoring.intervals import ConformalIntervals, DailyIntervals, Intervals
+from socialx.scoring.intervals import LEAST_LEVEL, ConformalIntervals, DailyIntervals, Intervals, check_threshold
 from socialx.scoring.protocol import Trained, network_checksum
 from socialx.settings.conflicts import sensor_tables, takes_new_sensors
 from socialx.settings.layers import ConfigLayers
@@ -123,14 +123,18 @@ class Opened:
         days = counted(min(data.climatology_days(issued), PAST_DAYS), "day")
         return daily, f"the last {days} of {data.store.path} before {past.day_text(issued)}"
 
-    def band(self, level: float, issued: int) -> Band:
-        """Return the intervals with a level, and note where they come from.  Raises an error for another level.
+    def band(self, level: float | None, issued: int, below: float | None = None) -> Band | None:
+        """Return the intervals with a level, a threshold or both, and note where they come from; None for neither.
 
-        issued: the first forecast origin, in seconds.
+        issued: the first origin, in seconds.  Raises an error for another level, and for a threshold with more targets.
         """
+        if level is None and below is None:
+            return None
         sensors, targets = self.experiment.data.sensors.ids, self.experiment.protocol.targets
+        check_threshold(below, targets)
         intervals, words = self.intervals(issued)
-        (intervals.on(intervals.first) if isinstance(intervals, DailyIntervals) else intervals).level_index(level)
+        first = intervals.on(intervals.first) if isinstance(intervals, DailyIntervals) else intervals
+        first.level_index(LEAST_LEVEL if level is None else level)
         if words:
             note(Message("intervals.source", "", f"the intervals come from errors on {words}"), True)
         elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
@@ -138,21 +142,27 @@ class Opened:
             note(Message("run.intervals-of-all", "", f"{those}, and have the intervals of all sensors", sample=unknown))
         if isinstance(intervals, ConformalIntervals):
             intervals = intervals.for_sensors(sensors, torch.device("cpu"), targets)
-        return Band(intervals, level)
+        return Band(intervals, level, below)
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The prediction intervals of a run for the sensors in a file, and the requested level."""
+    """The prediction intervals of a run for the sensors in a file, the requested level, and the threshold."""
 
     intervals: Intervals
-    level: float
+    level: float | None
+    below: float | None = None
 
     def add_bounds(self, forecast: Forecast, values: np.ndarray) -> Forecast:
-        """Return the forecast with its bounds.  values: model output float32 [W,P,N,G] before clipping at 0."""
-        origins = torch.from_numpy(forecast.origin.astype(np.int64))
-        low, high = self.intervals.apply(torch.from_numpy(values), self.level, origins)
-        return replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
+        """Return the forecast with bounds and probabilities.  values: model output float32 [W,P,N,G], not clipped."""
+        output, origins = torch.from_numpy(values), torch.from_numpy(forecast.origin.astype(np.int64))
+        if self.level is not None:
+            low, high = self.intervals.apply(output, self.level, origins)
+            forecast = replace(forecast, interval=self.level, lower=low.numpy(), upper=high.numpy())
+        if self.below is None:
+            return forecast
+        probability = self.intervals.probability_below(output, self.below, origins).numpy()
+        return replace(forecast, below=self.below, probability=probability)
 
 
 def steps_ahead(data: Dataset, ahead_s: int | None) -> int:

@@ -134,6 +134,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     ] = None,
     sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
+    below: Annotated[float | None, Output("add the probability to fall below this value", "X")] = None,
     mean: Annotated[bool, Output("forecast the mean of several runs")] = False,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
@@ -159,7 +160,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     works too (wall times x sensor ids, in the unit of the run's own file), as does any table that ``convert`` reads; a
     table is converted to a temporary file, with a note on keeping one.  A zero-shot run takes a frame as a table where
     ``meta_csv`` is given.  settings, sections: as in ``train``.  Prediction intervals come from ``calibrate``; of a
-    mean, from errors of the mean in the week before each local day.
+    mean, from errors of the mean in the week before each local day.  Probabilities (below) have the same source.
 
     horizon: up to 24 h for a zero-shot run, whose forecast fades into the usual speeds beyond the trained lead times.
 
@@ -195,7 +196,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
         parts = []
         with when_memory_runs_out(experiment):
             times = requested_times(opened.ahead, context, asked)
-            band = None if interval is None else opened.band(interval, int(times[0]))
+            band = opened.band(interval, int(times[0]), below)
             origins = find_origins(experiment, context, times, asked.argument)
             for one in several:
                 one.prepare(origins)

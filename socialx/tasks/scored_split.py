@@ -24,11 +24,11 @@ from socialx.files.store.store import open_store
 from socialx.files.store.time_axis import JITTER_S, Clock, Time, as_text
 from socialx.forecast.files import Scored, read_forecasts
 from socialx.scoring.adaptation import free_flow_speeds
-from socialx.scoring.intervals import DailyIntervals, Intervals
+from socialx.scoring.intervals import DailyIntervals, Intervals, RunningBrier
 from socialx.scoring.metrics import RunningErrors, RunningScores
 from socialx.scoring.protocol import Period, ScoringProtocol, Trained
 from socialx.scoring.published_rules import RunningWindows
-from socialx.scoring.references import PrecomputedModel, references
+from socialx.scoring.references import PrecomputedModel, past_frequency, references
 from socialx.scoring.results import FROZEN, ModelScores
 from socialx.scoring.scoring_pass import run_metrics
 from socialx.scoring.silent import Silent, draw
@@ -182,6 +182,14 @@ class ScoredSplit:
         if isinstance(intervals, DailyIntervals):
             return intervals
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
+
+    def brier(self, below: float | None) -> dict[str, RunningBrier]:
+        """Return a metric by run for the Brier score, with the past frequency that the run can know; None for none."""
+        if below is None:
+            return {}
+        rolling = {run: experiment.settings.model.zero_shot for run, experiment in self.experiments.items()}
+        past = {run: past_frequency(self.data, below, rolls).to(self.device) for run, rolls in rolling.items()}
+        return {run: RunningBrier(self.intervals(run), past[run], below, self.device) for run in rolling}
 
 
 def check_split(name: str) -> None:

@@ -48,7 +48,7 @@ def served(words: list[str], environment: dict[str, str]) -> str:
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    assert len(STEPS) == 12
+    assert len(STEPS) == 13
     for command, shown in STEPS:
         words = shlex.split(command)
         if words[:2] == ["socialx", "serve"]:

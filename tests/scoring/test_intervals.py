@@ -144,6 +144,33 @@ def test_coverage_is_the_level_where_errors_come_from_one_source() -> None:
     assert all(torch.equal(one, other) for one, other in ends)
 
 
+@pytest.mark.parametrize("windows", [60, 2000])
+def test_a_probability_is_read_between_the_ends_of_the_intervals(windows: int) -> None:
+    """Few errors have no quantile of a wide level, and equal errors make the distribution jump."""
+    rng = np.random.default_rng(windows)
+    forecast = rng.uniform(20, 70, (windows, 4, 3, 1)).astype(np.float32)
+    errors = (rng.gumbel(0, 3, forecast.shape) - 0.2 * (forecast - 45)).round(1).astype(np.float32)
+    found = made(errors, np.full((3, 1), 60, np.float32), forecast, ("temperature",))
+    new = torch.from_numpy(rng.uniform(20, 70, (5, 4, 3, 1)).astype(np.float32))
+    levels = [percent for percent in LEVELS if percent <= 100 * found.widest_level]
+    assert (len(levels) == len(LEVELS)) == (windows > LEAST)
+    groups, probabilities = congestion_groups(new, found.free_flow[:-1]), found.probability_below(new, 45.2)
+    for w, p, n in np.ndindex(5, 4, 3):
+        steps, ends = range(p - min(p, 3 - p), p + min(p, 3 - p) + 1), []
+        for sign, table in ((-1, found.lower.double()), (1, found.upper.double())):
+            for place, percent in enumerate(levels):
+                near = np.mean([table[place, groups[w, q, n, 0], q, n, 0].item() for q in steps])
+                ends.append((0.5 + sign * percent / 200, new[w, p, n, 0].item() + near))
+        shares, values = zip(*sorted(ends), strict=True)
+        assert probabilities[w, p, n, 0].item() == pytest.approx(np.interp(45.2, values, shares), abs=1e-5)
+    older = replace(found, lower=found.lower[len(module.NARROW) :], upper=found.upper[len(module.NARROW) :])
+    assert torch.equal(older.apply(new, 0.6)[0], found.apply(new, 0.6)[0])
+    outside = (probabilities - 0.5).abs() > 0.25
+    torch.testing.assert_close(older.probability_below(new, 45.2)[outside], probabilities[outside])
+    with refuses("below.targets", SettingsError):
+        module.check_threshold(30.0, ("speed", "flow"))
+
+
 def test_groups_begin_at_these_shares_of_the_free_flow_speed() -> None:
     free = torch.tensor([[60.0], [0.0]])
     forecast = torch.tensor([29.9, 30.0, 44.9, 45.0, 55.1, 55.3, 90.0]).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 1)
@@ -284,8 +311,9 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
         weights = folder.read_weights()
         weights.state["head.2.bias"][0] += 1
         folder.write_weights(weights.state, 1, 1.0)
-    for words in (["predict", run, "--interval", "0.9"], ["evaluate", run, "--intervals"]):
-        assert (error := refused(*words)).code == code
+    for words in ("predict --interval 0.9", "evaluate --intervals", "evaluate --below 9"):
+        command, *options = words.split()
+        assert (error := refused(command, run, *options)).code == code
         assert error.endswith(f"  try: socialx calibrate {run}\n")
     works("predict", run)
     works("calibrate", run)
@@ -296,6 +324,7 @@ def test_intervals_that_are_not_there_or_of_other_weights_are_made_anew(how: str
 def test_a_level_out_of_reach_is_one_line(level: str, run: Path) -> None:
     assert (error := refused("predict", run, "--interval", level, code=2)).code == "intervals.level"
     assert "from 0.5 to 0.99" in error
+    assert refused("evaluate", run, "--below", f"-{level}", code=2).code == "below.threshold"
 
 
 def test_every_bit_of_the_intervals_counts(run: Path) -> None:
@@ -340,39 +369,48 @@ def test_intervals_that_no_calibration_makes_are_refused(how: str, run: Path) ->
 
 
 def test_every_output_of_a_forecast_holds_its_interval(run: Path, tmp_path: Path) -> None:
-    found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8)
+    found = api.predict(run, start="2012-05-04 06:00", end="2012-05-04 08:00", every="30min", interval=0.8, below=55)
     assert (found.lower >= 0).all()
     assert (found.lower < found.upper).all()
     low, high = intervals_of(run).apply(torch.from_numpy(found.values), 0.8)
     np.testing.assert_array_equal(found.lower, low.numpy())
     np.testing.assert_array_equal(found.upper, high.numpy())
     frame = found.to_frame()
-    names = ["origin", "sensor", "time", "lead_minutes", "forecast", "lower", "upper", "unit", "input_status"]
-    assert list(frame.columns) == names
+    names = ["origin", "sensor", "time", "lead_minutes", "forecast", "lower", "upper", "probability_below"]
+    assert list(frame.columns) == [*names, "unit", "input_status"]
     one = frame[(frame.sensor == found.sensors[2]) & (frame.origin == frame.origin.unique()[1])]
     np.testing.assert_array_equal(one["upper"].to_numpy(np.float32), found.upper[1, :, 2, 0])
     for name in ("f.csv", "f.h5"):
         found.write(tmp_path / name)
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "f.csv")["lower"], frame["lower"], atol=5e-5)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "f.csv")[names[4:]], frame[names[4:]], atol=5e-5)
+    np.testing.assert_array_equal(frame["probability_below"], found.probability.transpose(0, 2, 1, 3).ravel())
     with h5py.File(tmp_path / "f.h5") as file:
         np.testing.assert_array_equal(file["lower"][:], found.lower)
-        assert file.attrs["interval"] == 0.8
-    printed = json.loads(works("predict", run, "--at", AT, "--interval", "0.8", "--json").stdout)
-    again = api.predict(run, at=AT, interval=0.8)
-    assert printed["interval"] == found.interval == 0.8
+        np.testing.assert_array_equal(file["probability_below"][:], found.probability)
+        assert (file.attrs["interval"], file.attrs["below"]) == (0.8, 55)
+    printed = json.loads(works("predict", run, "--at", AT, "--interval", "0.8", "--below", "55", "--json").stdout)
+    again = api.predict(run, at=AT, interval=0.8, below=55)
+    assert (printed["interval"], printed["below"]) == (found.interval, found.below) == (0.8, 55)
+    np.testing.assert_allclose(printed["probability_below"]["avg_speed"], again.probability[..., 0])
     np.testing.assert_allclose(printed["upper"]["avg_speed"], again.upper[..., 0])
-    np.testing.assert_array_equal(found.select(found.sensors[2:0:-1]).lower, found.lower[:, :, [2, 1]])
+    part = found.select(found.sensors[2:0:-1]).first_steps(1800)
+    np.testing.assert_array_equal(part.lower, found.lower[:, :6, [2, 1]])
+    np.testing.assert_array_equal(part.probability, found.probability[:, :6, [2, 1]])
     without = api.predict(run, at=AT)
-    assert (without.interval, without.lower, without.upper) == (None, None, None)
-    assert not {"interval", "lower", "upper"} & {*without.to_frame().columns, *without.as_dict()}
+    assert {without.interval, without.lower, without.upper, without.below, without.probability} == {None}
+    assert not {"interval", "below", *names[5:]} & {*without.to_frame().columns, *without.as_dict()}
 
 
 def test_the_table_and_the_picture_show_the_range(run: Path, tmp_path: Path) -> None:
-    found = api.predict(run, at=AT, interval=0.9)
-    value, low, high = (each[0, 2, 0, 0] for each in (found.values, found.lower, found.upper))
-    result = works("predict", run, "--at", AT, "--interval", "0.9")
+    found = api.predict(run, at=AT, interval=0.9, below=55)
+    value, low, high = (each[0, 5, 0, 0] for each in (found.values, found.lower, found.upper))
+    result = works("predict", run, "--at", AT, "--interval", "0.9", "--below", "55")
+    last = found.probability[-1, ..., 0]
     assert f"{value:.1f} ({low:.0f}-{high:.0f})" in result.stdout
-    assert "with 90 % intervals" in result.stdout
+    assert "with 90 % intervals and the probability below 55" in result.stdout
+    assert [row["probability below 55"] for row in found.table()] == pytest.approx(last.max(axis=0).tolist())
+    step, column = np.unravel_index(last.argmax(), last.shape)
+    assert f"{100 * last[step, column]:.0f} % at {5 * (step + 1)} min" in result.stdout
     for forecast, there in ((found, True), (replace(found, interval=None, lower=None, upper=None), False)):
         forecast.plot(tmp_path / "out.svg", [found.sensors[0]])
         text = (tmp_path / "out.svg").read_text()
@@ -392,6 +430,24 @@ def test_evaluate_says_how_often_the_intervals_hold(run: Path) -> None:
     assert [level for level in levels if level] == ["50%", "80%", "90%"]
     assert rows[0.5, None]["width"] < rows[0.8, None]["width"] < rows[0.9, None]["width"]
     assert api.evaluate([run]).coverage == {}
+
+
+def test_evaluate_scores_the_probabilities_beside_the_past_frequency(run: Path) -> None:
+    """As every window is forecast alone; a time of week without a training row has the frequency of the sensor."""
+    data = open_forecasting(run, ConfigLayers()).experiment.data
+    seconds, trained = data.store.seconds, data.training_rows.stop
+    start, *_, end = seconds[data.forecast_rows("test")[0] - 1].astype("datetime64[s]").astype(str)
+    found = api.predict(run, start=start, end=end, every="5min", below=60)
+    rows = np.searchsorted(seconds, found.times.astype("datetime64[s]").astype(np.int64))
+    values, valid = data.store.read(slice(0, len(seconds)))
+    fell = pd.DataFrame(np.where(valid, values < 60, np.nan))
+    keys = pd.MultiIndex.from_arrays([(seconds // 86_400 + 3) % 7 > 4, seconds % 86_400])
+    table = fell[:trained].groupby(keys[:trained]).mean().reindex(keys).fillna(fell[:trained].mean())
+    row = api.evaluate([run], below=60).brier[str(run)][-1]
+    printed = works("evaluate", run, "--below", "60").stdout.partition("probability below 60 mph")[2]
+    for score, shares in ((row.score, found.probability[..., 0]), (row.past, table.to_numpy()[rows])):
+        assert score == pytest.approx(np.nanmean((shares - fell.to_numpy()[rows]) ** 2), rel=1e-5)
+        assert f"{score:.4f}" in printed
 
 
 def test_sensors_of_another_file_are_said_to_be_uncalibrated(run: Path) -> None:

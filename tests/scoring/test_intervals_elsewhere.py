@@ -67,6 +67,22 @@ def test_later_ones_are_of_forecasts_of_the_days_before(run: Path, data: Path, m
         np.testing.assert_allclose(found.upper[0, step, :, 0] - found.values[0, step, :, 0], wanted, atol=1e-3)
 
 
+@pytest.mark.parametrize("at", ["2012-05-03 10:00", "2012-05-05 10:00"])
+def test_probabilities_come_from_the_same_errors_as_the_intervals(at: str, run: Path, data: Path) -> None:
+    upper = socialx.predict(run, data, at=at, interval=0.8).upper
+    found = socialx.predict(run, data, at=at, below=float(upper[0, 5, 2, 0]))
+    assert found.probability[0, 5, 2, 0] == pytest.approx(0.9, abs=1e-5)
+
+
+def test_the_past_frequency_of_a_zero_shot_run_is_of_the_days_before(run: Path, data: Path, tmp_path: Path) -> None:
+    with edited(data, tmp_path / "changed.h5") as file:
+        file["data/features"][DAY : DAY + 100, :, 0] = 3.0  # on the second day, which counts from the third on
+    for day, same in (("04", True), ("05", False)):
+        about = {"split": "all", "start": f"2012-05-{day} 12:00", "end": f"2012-05-{day} 16:00", "below": 55}
+        scores = [socialx.evaluate(run, file, **about) for file in (data, tmp_path / "changed.h5")]
+        assert (len({score.brier[str(run)][-1].past for score in scores}) == 1) == same
+
+
 def test_what_comes_after_the_issue_changes_no_interval(run: Path, data: Path, tmp_path: Path) -> None:
     at, changed = "2012-05-05 10:00", tmp_path / "changed.h5"
     with edited(data, changed) as file:

@@ -2,7 +2,9 @@
 
 import asyncio
 import fcntl
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from socialx.core.errors import SettingsError, SocialxError
 from socialx.files.store.store import open_store
 from socialx.serving import endpoints as module
 from socialx.serving.endpoints import Service, make_app
-from socialx.serving.latest import Latest
+from socialx.serving.latest import Alerts, Latest
 from tests.data_files import small_store
 
 
@@ -192,3 +194,35 @@ def test_what_cannot_be_served_is_refused_at_once(run: Path, data: Path, tmp_pat
     for name in ("queue", "timeout", "max_body"):
         with pytest.raises(SettingsError, match="out of range"):
             api.serve(run, **{name: 0})
+
+
+SAID = {"cat >> events": "", "exit 3": "status 3", "sleep 9 & sleep 9": "no end", "": "denied"}  # of a program
+
+
+@pytest.mark.parametrize("script", SAID)
+def test_an_alert_program_is_started_once_until_the_probability_was_low(
+    script: str, followed: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 0.6 and, after 0.2, at 0.8; 0.4 is neither a beginning nor an end.  A failure is counted, and said once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("socialx.serving.latest.PROGRAM_S", 0.1 if "sleep" in script else 60)
+    Path("alert").write_text(f"#!/bin/sh\n{script}\n")
+    Path("alert").chmod(0o755)
+    latest, results, said = followed.served.latest, [], []
+    alerts = Alerts(tmp_path / (script and "alert"), results.append, lambda event: said.append(event.message.problem))
+
+    async def update() -> None:
+        for highest in (0.4, 0.6, 0.4, 0.9, 0.2, 0.8):
+            probability = np.zeros(latest.curves.latest.shape, np.float32)
+            probability[0, 3, 1] = highest
+            alerts.update(latest, replace(latest.curves.latest, below=30.0, probability=probability))
+            await asyncio.gather(*alerts.tasks)
+
+    asyncio.run(update())
+    assert results == ["failed" if SAID[script] else "ok"] * 2
+    assert [SAID[script] in reason for reason in said] == [True] * bool(SAID[script])
+    if not SAID[script]:
+        first, second = map(json.loads, Path("events").read_text().splitlines())
+        expected = {"sensor": latest.experiment.data.sensors.ids[1], "time": "2012-05-04 09:35:00-07:00", "below": 30}
+        assert (first | expected, first["probability_below"]) == (first, 0.6)
+        assert first | {"probability_below": 0.8} == second

@@ -134,6 +134,8 @@ def test_all_can_be_seen_read_and_pressed(
     monkeypatch.setitem(vars(sensors), "longitude", -118 + 0.1 * np.arange(4.0))
     monkeypatch.setitem(vars(sensors), "latitude", 34 + 0.01 * np.arange(4.0))
     with live(followed, screen, scheme) as shown:
+        shown.evaluate("latest.alerts = [dots[1].id]; latest.below = 30; ring(); legend()")
+        assert shown.evaluate("dots.map(dot => dot.circle.matches('.alert'))") == [False, True, False, False]
         measured(shown, screen[0], (screen, scheme) in ACCESSIBLE)
         box, first, last = shown.evaluate(
             "[byId('map').getBoundingClientRect().width, dots[0].at[0], dots[3].at[0]].toSorted((a, b) => b - a)"

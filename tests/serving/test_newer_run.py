@@ -64,6 +64,16 @@ def forecast_of(service: Service) -> dict[str, object]:
     return found
 
 
+def test_the_answers_and_a_metric_have_the_sensors_that_are_likely_below(run: Path, live: Path) -> None:
+    expected = api.predict(run, live, below=55)
+    likely = [sensor for sensor in expected if expected[sensor].probability.max() > 0.5]
+    assert 0 < len(likely) < len(expected.sensors)
+    service = make_service(Runs(run, ConfigLayers.from_call(None, {"data": live}), True, None, below=55).load(run), 64)
+    found, content = forecast_of(service), {**expected.as_dict(), "alerts": likely, "run": run.name}
+    assert found == {**found, **content}
+    assert f"socialx_alert_sensors {len(likely)}" in service.metrics.text().decode()
+
+
 def test_the_run_behind_the_link_forecasts(current: Path, live: Path, run: Path, other: Path) -> None:
     service = served(current, live)
     for one in (run, run, other, run):

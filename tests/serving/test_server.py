@@ -128,6 +128,8 @@ def test_what_the_command_cannot_do_is_one_line(run: Path, tmp_path: Path) -> No
         (["--host", "nowhere.invalid"], "serve.bind", "--host"),
         (["--queue", "0"], "serve.low", "--queue 0"),
         (["--max-body", "nan"], "serve.low", "--max-body"),
+        (["--alert-program", "no"], "serve.no-threshold", "--alert-below 30"),
+        (["--alert-below", "30", "--alert-program", str(tmp_path / "no")], "serve.alert-program", "chmod"),
         (["--token-file", str(tmp_path / "no")], "serve.token-unreadable", str(tmp_path / "no")),
     ):
         assert (error := refused("serve", run, *arguments, code=2)).code == code
