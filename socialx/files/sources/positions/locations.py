@@ -128,8 +128,8 @@ def join(
     names = ("latitude", "longitude", "lanes", "length")
     latitude, longitude, lanes, length = (np.array([getattr(one, name) for one in located], float) for name in names)
     direction, road = (tuple(getattr(one, name) for one in located) for name in ("direction", "road"))
-    described = {"lanes": lanes, "length": length, "direction": direction} if static else {}
-    return Sensors(ids, latitude, longitude, **described, road=road if any(road) else None)
+    described = (lanes, length, direction) if static else (None, None, None)
+    return Sensors(ids, latitude, longitude, *described, road if any(road) else None)
 
 
 def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
