@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice, permutations
 from pathlib import Path
@@ -128,8 +128,8 @@ def join(
     names = ("latitude", "longitude", "lanes", "length")
     latitude, longitude, lanes, length = (np.array([getattr(one, name) for one in located], float) for name in names)
     direction, road = (tuple(getattr(one, name) for one in located) for name in ("direction", "road"))
-    described = (lanes, length, direction) if static else (None, None, None)
-    return Sensors(ids, latitude, longitude, *described, road if any(road) else None)
+    sensors = Sensors(ids, latitude, longitude, road=road if any(road) else None)
+    return replace(sensors, lanes=lanes, length=length, direction=direction) if static else sensors
 
 
 def read_locations(path: Path, ids: Collection[str] = (), notes: list[str] | None = None) -> dict[int | str, Location]:
