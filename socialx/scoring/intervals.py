@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from socialx.core.batch import Batch, Target
-from socialx.core.errors import Argument, SettingsError, SocialxError
+from socialx.core.errors import Argument, Command, SettingsError, SocialxError
 from socialx.core.notebook import ResultRepr
 from socialx.core.precision import Precision
 from socialx.data.climatology import PastDays
@@ -128,6 +128,12 @@ class ConformalIntervals(ResultRepr):
         finite = (self.lower.isfinite() & self.upper.isfinite()).flatten(1).all(1)
         return tuple(percent for percent, ok in zip(self._levels, finite.tolist(), strict=True) if ok)
 
+    def check_quantiles(self) -> None:
+        """Raise SocialxError for a file of an earlier version, which lacks the quantiles of the middle half."""
+        if self._levels != LEVELS:
+            lacks = f"the intervals of this run are too old for {Argument('below')}"
+            raise SocialxError("below.older", "", lacks, f"calibrate again: {Command('calibrate', 'RUN')}")
+
     @property
     def widest_level(self) -> float:
         """The highest level with finite bounds, or 0."""
@@ -166,6 +172,7 @@ class ConformalIntervals(ResultRepr):
         threshold: in file units, as the forecast. origin: as in ``apply``.  The distribution function is linear between
         the quantiles that ``apply`` returns for the finite levels, and constant beyond them.
         """
+        self.check_quantiles()
         groups, count = congestion_groups(forecast.float(), self.free_flow[:-1]), len(self._finite)
         tables = (*self.lower[:count].flip(0), *self.upper[:count])
         ends = (forecast.float() + mean_over_steps(table[:, :, :-1].gather(0, groups)) for table in tables)

@@ -135,6 +135,8 @@ class Opened:
         intervals, words = self.intervals(issued)
         first = intervals.on(intervals.first) if isinstance(intervals, DailyIntervals) else intervals
         first.level_index(LEAST_LEVEL if level is None else level)
+        if below is not None:
+            first.check_quantiles()
         if words:
             note(Message("intervals.source", "", f"the intervals come from errors on {words}"), True)
         elif unknown := [name for name in sensors if name not in set(intervals.sensors)]:
