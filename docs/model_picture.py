@@ -81,7 +81,7 @@ def _neighbourhood(axes: Axes) -> None:
     axes.text(
         x - 1.35, y, "Positions of the sensors:\neach head has a radius,\nand training changes it", ha="right", **beside
     )
-    axes.text(x + 1.4, y, "The null key takes\nthe weight that goes\nto no neighbour", **beside)
+    axes.text(x + 1.4, y, "The no-neighbour weight\ncompletes the sum to 1", **beside)
 
 
 def _box(axes: Axes, x: float, y: float, width: float, height: float, colour: str, *texts: str) -> None:

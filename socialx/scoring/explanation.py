@@ -80,12 +80,12 @@ def _heads(layers: Sequence[Layer]) -> TextTable:
             name = ""
     text = (
         f"entropy of the attention weights: 0 = one neighbour only, {math.log(most + 1):.2f} = uniform over {most} "
-        "neighbours and the null key; null key: weight that goes to no neighbour"
+        "neighbours and none; the no-neighbour weight completes the sum of the weights to 1"
     )
     if any(layer.mean.null_key is None for layer in layers):
         text = "pooling.kind max has no weights: it takes the largest value of all neighbours"
     name = f"attention weights of each head: {trained} radii, up to {most} neighbours; km and nats"
-    heads = ("layer", "head", "radius", "softness", "null key", "entropy", "distance")
+    heads = ("layer", "head", "gate radius", "gate width", "no neighbour", "entropy", "distance")
     return TextTable(name, heads, cells, below=[text])
 
 

@@ -192,7 +192,7 @@ class PoolingSettings(Section):
         "CSV of from,to,cost with road distances in metres, or a square matrix of them, in place of straight distances",
     )
     gate_radius_km: float = setting(5.0, "distance at which the attention gate starts at one half", gt=0, le=1000)
-    learnable_radius: bool = setting(True, "train the radius and its softness")
+    learnable_radius: bool = setting(True, "train the gate radius and the gate width")
     mask_mode: Literal["soft", "hard"] = setting(
         "soft", "soft: weights fall around the radius; hard: no weight beyond it, and no training of it"
     )

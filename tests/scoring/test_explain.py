@@ -212,8 +212,8 @@ def test_the_tables_name_errors_and_weights(run: Path) -> None:
     result = works("explain", run)
     for words in (
         *("test windows", "MAE mph", "15 min", "60 min", "all 12 steps", "by the hour of the day", "23:00"),
-        *("sensors, the worst first", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "null key"),
-        *("1.39 = uniform over 3 neighbours and the null key", "DCRNN split"),
+        *("sensors, the worst first", "largest weight", "trained radii, up to 3 neighbours", "layer 2", "no neighbour"),
+        *("1.39 = uniform over 3 neighbours and none", "DCRNN split"),
     ):
         assert words in result.stdout, words
     tables = result.stdout.replace(str(run), "run").split("attention weights of each head")[0]
