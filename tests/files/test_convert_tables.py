@@ -41,20 +41,6 @@ def in_json(lines: bool) -> Writer:
     )
 
 
-def epochs(per_second: int) -> Writer:
-    def write(frame: pd.DataFrame, path: Path) -> None:
-        seconds = (frame.index - pd.Timestamp(0)) // pd.Timedelta("1s")
-        frame.set_axis(per_second * seconds).to_csv(path, index_label="ts")
-
-    return write
-
-
-def date_and_clock(frame: pd.DataFrame, path: Path) -> None:
-    index = pd.DatetimeIndex(frame.index)
-    columns = {"Datum": index.strftime("%d.%m.%Y"), "Zeit": index.strftime("%H:%M")}
-    frame.reset_index(drop=True).assign(**columns).to_csv(path, sep="\t", decimal=",", index=False)
-
-
 def zipped(frame: pd.DataFrame, path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("speeds.csv", frame.to_csv())
@@ -82,19 +68,14 @@ WAYS: dict[str, tuple[str, Writer, dict[str, Any]]] = {
     "Z": ("csv", csv(date_format="%Y-%m-%d %H:%M:%SZ"), {}),
     "an offset": ("csv", csv(date_format="%Y-%m-%dT%H:%M:%S+00:00"), {}),
     "parts of a second": ("csv", csv(date_format="%Y-%m-%d %H:%M:%S.000"), {}),
-    "seconds since 1970": ("csv", epochs(1), {}),
-    "milliseconds since 1970": ("csv", epochs(1000), {}),
     "NA": ("csv", csv(na_rep="NA"), {}),
     "a dash": ("csv", csv(na_rep="-"), {}),
     "a number": ("csv", csv(na_rep="-9"), {"missing": -9}),
-    "date and clock": ("txt", date_and_clock, {}),
     "gzip": ("csv.gz", csv(compression="gzip"), {}),
     "zip": ("zip", zipped, {}),
     "Excel": ("xlsx", lambda frame, path: frame.to_excel(path), {}),
     "Parquet": ("parquet", lambda frame, path: frame.to_parquet(path), {}),
-    "titles and totals": ("csv", edited(lambda text: f"City of Examples\n\n{text}Total;1;2;3;4\n", sep=";"), {}),
     "units in the header": ("csv", edited(lambda text: re.sub(r"(400\d)", r"\1 (km/h)", text, count=4)), {}),
-    "units below it": ("csv", edited(lambda text: text.replace("\n", "\n,km/h,km/h,km/h,km/h\n", 1)), {}),
     "rows by time": ("csv", rows(), ONE),
     "rows by sensor": ("csv", lambda f, p: long(f).sort_values("sensor", kind="stable").to_csv(p, index=False), ONE),
     "rows in any order": ("csv", lambda f, p: long(f).sample(frac=1, random_state=0).to_csv(p, index=False), ONE),
@@ -192,15 +173,6 @@ def test_several_tables_are_one(split: str, layout: str, tmp_path: Path) -> None
     same(stored(convert(path, **options)), FRAME)
 
 
-def test_another_reading_of_one_time_is_refused(tmp_path: Path) -> None:
-    other = FRAME[50:].copy()
-    other.iloc[3, 1] = 1.5
-    folder = in_folder({"a.csv": FRAME[:66], "b.csv": other}, tmp_path / "months")
-    with pytest.raises(SocialxError, match=rf"{IDS[1]}.*{FRAME.index[53]}"):
-        convert(folder, meta_csv=places_of(IDS, tmp_path / "places.csv"))
-    assert not (tmp_path / "out.h5").exists()
-
-
 def test_a_zip_cannot_name_files_outside_of_it(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "secret.csv")
     with zipfile.ZipFile(tmp_path / "city.zip", "w") as archive:
@@ -243,36 +215,7 @@ def test_the_unit_is_the_one_that_is_said(unit: str, tmp_path: Path) -> None:
         convert(tmp_path / "b.csv", units="mph")
 
 
-def test_columns_of_lanes(tmp_path: Path) -> None:
-    """Flow is the sum, speed the mean weighted by flow."""
-    rng, times = np.random.default_rng(3), pd.date_range("2024-01-31", periods=60, freq="5min")
-    cells = [(t, s, lane) for t in times for s in ("S1", "S2") for lane in (1, 2)]
-    table = pd.DataFrame(cells, columns=["time", "sensor", "lane"])
-    table["flow"], table["speed"] = rng.integers(1, 40, len(table)), rng.uniform(30, 90, len(table)).round(1)
-    table.to_csv(tmp_path / "a.csv", index=False)
-    store = convert(tmp_path / "a.csv", ["S1", "S2"], sensor_column="sensor", channel="flow,speed")
-    parts = table.assign(weighted=table["flow"] * table["speed"]).groupby(["time", "sensor"]).sum()
-    same(stored(store, "flow"), parts["flow"].unstack())
-    wanted = (parts["weighted"] / parts["flow"]).unstack()
-    np.testing.assert_allclose(stored(store)[["S1", "S2"]], wanted, rtol=1e-6)
-
-
 # ---- clocks
-
-
-@pytest.mark.parametrize(
-    ("zone", "day"), [("Europe/Paris", "2023-10-28"), ("America/Los_Angeles", "2023-11-04"), ("UTC", "2023-10-28")]
-)
-def test_an_hour_that_comes_twice_is_kept_in_utc(zone: str, day: str, tmp_path: Path) -> None:
-    moments = pd.date_range(f"{day} 12:00", periods=24 * 12, freq="5min", tz=zone).tz_convert("UTC")
-    frame = network(len(moments)).set_axis(moments.tz_convert(zone).tz_localize(None)).rename_axis("time")
-    frame.to_csv(tmp_path / "a.csv")
-    store = convert(tmp_path / "a.csv", timezone=zone)
-    same(stored(store), frame.set_axis(moments.tz_localize(None)))
-    assert store.timezone == "UTC"
-    if zone != "UTC":
-        with pytest.raises(SocialxError, match="timezone"):
-            convert(tmp_path / "a.csv")
 
 
 def test_wall_times_that_only_increase_stay(tmp_path: Path) -> None:
@@ -292,19 +235,6 @@ def test_times_with_an_offset_are_of_utc_or_of_the_zone(tmp_path: Path) -> None:
     assert (store.timezone, stored(store).index[0]) == ("UTC", pd.Timestamp("2024-01-31 23:00"))
     store = convert(tmp_path / "a.csv", timezone="Europe/Berlin")
     assert (store.timezone, stored(store).index[0]) == ("Europe/Berlin", pd.Timestamp("2024-02-01"))
-
-
-def test_rows_of_a_clock_that_runs_freely_are_rounded(tmp_path: Path) -> None:
-    free = FRAME.set_axis(FRAME.index + pd.to_timedelta(np.arange(len(FRAME)) % 7, unit="s"))
-    free.to_csv(tmp_path / "a.csv", index_label="time")
-    same(stored(convert(tmp_path / "a.csv", round_times=True)), FRAME)
-
-
-def test_missing_rows_are_written_without_readings(tmp_path: Path) -> None:
-    FRAME.drop(FRAME.index[[7, 8, 30]]).to_csv(tmp_path / "a.csv")
-    wanted = FRAME.copy()
-    wanted.iloc[[7, 8, 30]] = np.nan
-    same(stored(convert(tmp_path / "a.csv")), wanted)
 
 
 @pytest.mark.parametrize("order", ["time", "sensor"])
@@ -334,10 +264,7 @@ def test_rates_are_averaged_and_counts_are_summed(units: str | None, factor: int
 TEXT = FRAME.to_csv(sep=";")
 FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "a word": (TEXT.replace("18:15:00;", "18:15:00;x", 1), ("line 5", "'4001'")),
-    "a number with a line below": (TEXT.replace("18:15:00;", "18:15:00;1_", 1), ("line 5", "'4001'")),
-    "infinity": (re.sub(r"18:15:00;[^;]*", "18:15:00;inf", TEXT, count=1), ("line 5", "'4001'")),
     "a cell too few": (TEXT.replace("18:15:00;", "18:15:00", 1), ("line 5", "4 cells")),
-    "a cell too many": (TEXT.replace("18:15:00;", "18:15:00;1;", 1), ("line 5", "6 cells")),
     "times of two kinds": (TEXT.replace("2024-01-31 20:00:00", "31.01.2024 20:00"), ("31.01.2024 20:00",)),
     "no such day": (TEXT.replace("2024-01-31 20:00:00", "2024-02-30 20:00:00"), ("2024-02-30",)),
     "no time": (TEXT.replace("2024-01-31 20:00:00", ""), ("line 26",)),
@@ -346,7 +273,6 @@ FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
         network(120, "2024-02-01").to_csv(date_format="%d/%m/%Y %H:%M"),
         ("--time-format '%d/%m/%Y %H:%M'",),
     ),
-    "a header alone": ("time;4001\n", ()),
     "nothing": ("", ()),
     "a pointer": ("version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 57038056\n", ("Git-LFS",)),
 }
@@ -361,12 +287,6 @@ def test_a_fault_is_named_where_it_stands(fault: str, tmp_path: Path) -> None:
     (line,) = caught.value.lines()
     assert [word for word in ("city.csv", *words) if word not in line] == [], line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["at.csv", "city.csv"]
-
-
-def test_a_form_of_times_decides_between_day_and_month(tmp_path: Path) -> None:
-    network(120, "2024-02-01").to_csv(tmp_path / "a.csv", date_format="%d/%m/%Y %H:%M")
-    for form, month in (("%d/%m/%Y %H:%M", 2), ("%m/%d/%Y %H:%M", 1)):
-        assert stored(convert(tmp_path / "a.csv", time_format=form)).index[0].month == month
 
 
 @pytest.mark.parametrize("form", ["%H:%M", "%Y", "day", "%Q", "%Y-%m-%d %I:%M"])
@@ -447,21 +367,3 @@ def test_a_dry_run_prints_the_description_that_reads_the_table(tmp_path: Path) -
     assert (done.exit_code, [*tmp_path.glob("*.h5")]) == (0, [])
     (tmp_path / "table.yaml").write_text(done.stdout)
     same(stored(convert(tmp_path / "a.csv", table=tmp_path / "table.yaml")), FRAME)
-
-
-def test_a_description_from_a_stranger_is_checked(tmp_path: Path) -> None:
-    FRAME.to_csv(tmp_path / "a.csv")
-    for text in (
-        "values: {speed: '(?P<sensor>(a+)+)'}",
-        "values: {speed: a}\ntime: 7",
-        "valuse: {}",
-        "- a",
-        "a: [",
-        "\0",
-    ):
-        (tmp_path / "table.yaml").write_text(text)
-        words = ("--table", tmp_path / "table.yaml", "--without-positions", "--output-h5", tmp_path / "out.h5")
-        done = run("convert", "auto", tmp_path / "a.csv", *words)
-        assert done.exit_code in (1, 2), text
-        assert "table.yaml" in done.stderr or "pattern" in done.stderr
-        assert not (tmp_path / "out.h5").exists()

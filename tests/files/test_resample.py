@@ -16,7 +16,7 @@ from socialx.files.store.layout import UNKNOWN, Block
 from socialx.files.store.store import open_store
 from tests.commands import small_file, small_run
 from tests.data_files import refusal
-from tests.frames import converted
+from tests.frames import converted, long
 
 START, WHERE = 1_706_600_000 // 86_400 * 86_400 + 1_920, Path("a.csv")
 PLAIN, COUNT = {"avg_speed": UNKNOWN}, {"flow": UNKNOWN}
@@ -159,24 +159,21 @@ def test_a_unit_says_to_which_time_it_refers(unit: str, seconds: float | None) -
 # ---- as a user asks for it
 
 
-def table(path: Path, minutes: float, rows: int = 600, order: str = "time") -> tuple[Path, pd.DataFrame]:
-    """A row for each time and sensor, and the same as pandas has it in steps of five minutes."""
-    times = pd.date_range("2024-01-30 06:02", periods=rows, freq=f"{60 * minutes:.0f}s", name="time")
-    frame = pd.DataFrame(np.random.default_rng(0).uniform(20, 90, (rows, 2)).round(1), times, ["A", "B"])
-    cells = frame.reset_index().melt("time", var_name="sensor", value_name="speed").sort_values(order, kind="stable")
-    cells.to_csv(path, index=False)
-    steps = frame.resample("5min")
-    return path, steps.mean().where(steps.count() >= 2.5 / minutes)
+def table(path: Path, seconds: int) -> Path:
+    """A row for each time and sensor."""
+    times = pd.date_range("2024-01-30 06:02", periods=600, freq=f"{seconds}s", name="time")
+    frame = pd.DataFrame(np.random.default_rng(0).uniform(20, 90, (600, 2)).round(1), times, ["A", "B"])
+    long(frame).drop(columns="volume").to_csv(path, index=False)
+    return path
 
 
 @pytest.mark.parametrize("step", ["7min", "25h", "soon", "30s"])
 def test_a_step_that_is_no_part_of_a_day_is_refused(tmp_path: Path, step: str) -> None:
-    path, _ = table(tmp_path / "a.csv", 0.5)
-    refusal(lambda: converted(path, resample=step), step)
+    refusal(lambda: converted(table(tmp_path / "a.csv", 30), resample=step), step)
 
 
 def test_rounding_that_puts_rows_together_names_the_step(tmp_path: Path) -> None:
-    path, _ = table(tmp_path / "a.csv", 4.5)
+    path = table(tmp_path / "a.csv", 270)
     assert "--resample 10min" in refusal(lambda: converted(path, round_times=True), "rows")
     found = converted(path, resample="10min")
     cells = pd.read_csv(path, parse_dates=["time"]).pivot(index="time", columns="sensor", values="speed")

@@ -1,15 +1,12 @@
 """Public layouts of tables, each written from one frame of readings: its description gives this frame again."""
 
-import gzip
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from socialx.files.sources.tables.spec import TableSpec
@@ -65,20 +62,10 @@ def text(path: Path, frame: pd.DataFrame, **how: Any) -> Path:
     return path
 
 
-@layout(PER_COLUMN)
-def wide(path: Path) -> Any:
-    return text(path / "a.csv", WIDE.reset_index())
-
-
 @layout(TableSpec({"flow": EVERY}, ("",)))
 def wide_without_a_name_of_the_index(path: Path) -> Any:
     WIDE.rename_axis(None).to_csv(path / "a.csv")
     return path / "a.csv"
-
-
-@layout(PER_COLUMN)
-def newest_row_first(path: Path) -> Any:
-    return text(path / "a.csv", WIDE[::-1].reset_index())
 
 
 @layout(
@@ -107,20 +94,6 @@ def japan(path: Path) -> Any:
     return text(path / "a.csv", rows.set_axis(["時刻", "番号", "断面"], axis=1), encoding="cp932")
 
 
-@layout(PER_COLUMN)
-def packed(path: Path) -> Any:
-    (path / "a.csv.gz").write_bytes(gzip.compress(WIDE.reset_index().to_csv(index=False).encode()))
-    return path / "a.csv.gz"
-
-
-@layout(PER_COLUMN)
-def in_a_zip(path: Path) -> Any:
-    with zipfile.ZipFile(path / "a.zip", "w") as archive:
-        archive.writestr("a.csv", WIDE[:90].to_csv())
-        archive.writestr("b.csv", WIDE[90:].to_csv())
-    return [path / "a.zip" / "a.csv", path / "a.zip" / "b.csv"]
-
-
 @layout(TableSpec({"flow": "q"}, ("time",)))
 def a_file_per_sensor(path: Path) -> Any:
     return [text(path / f"{road}.csv", WIDE[road].rename("q").reset_index()) for road in WIDE]
@@ -132,11 +105,6 @@ def months_that_overlap_and_have_other_orders(path: Path) -> Any:
         text(path / "b.csv", WIDE[100:].reset_index()),
         text(path / "a.csv", WIDE[:110][["ü3", "007", "B 2"]].reset_index()),
     ]
-
-
-@layout(PER_ROAD)
-def long(path: Path) -> Any:
-    return text(path / "a.csv", LONG.sample(frac=1, random_state=0))
 
 
 @layout(PER_ROAD)
@@ -266,12 +234,6 @@ def objects_in_an_array(path: Path) -> Any:
     return path / "a.json"
 
 
-@layout(PER_COLUMN)
-def parquet(path: Path) -> Any:
-    WIDE.to_parquet(path / "a.parquet")
-    return path / "a.parquet"
-
-
 @layout(PER_ROAD)
 def long_parquet(path: Path) -> Any:
     LONG.astype({"road": "category", "q": "float32"}).to_parquet(path / "a.parquet")
@@ -287,24 +249,9 @@ def a_workbook_with_a_cover(path: Path) -> Any:
     return path / "a.xlsx"
 
 
-@layout(PER_COLUMN)
-def a_frame(path: Path) -> Any:
-    return WIDE
-
-
-@layout(PER_ROAD)
-def a_frame_with_two_levels_of_rows(path: Path) -> Any:
-    return LONG.set_index(["time", "road"])
-
-
 @layout(TableSpec({"flow": f"{EVERY}_flow"}, ("time",)))
 def a_frame_with_two_levels_of_columns(path: Path) -> Any:
     return pd.concat({"flow": WIDE, "speed": SPEEDS}, axis=1).swaplevel(axis=1)
-
-
-@layout(PER_ROAD)
-def an_arrow_table(path: Path) -> Any:
-    return pa.Table.from_pandas(LONG.sample(frac=1, random_state=0), preserve_index=False)
 
 
 @layout(TableSpec({"flow": "q"}, ("time",), ("road",), names=("time", "road", "q")))

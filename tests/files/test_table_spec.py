@@ -70,6 +70,7 @@ def test_a_file_may_say_one_name_or_several(tmp_path: Path) -> None:
         ("values: {speed: v}\ntime: t\nsensr: s", "sensr"),
         ("- a", "list"),
         ("values: [", "YAML"),
+        ("\0", "YAML"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name_and_with_a_remedy(text: str, word: str, tmp_path: Path) -> None:

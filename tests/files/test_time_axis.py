@@ -88,12 +88,6 @@ def test_a_clock_that_runs_freely_is_refused_or_rounded(tmp_path: Path) -> None:
     assert open_store(out).timestamps[0] == b"2024-01-28 00:05:00"
 
 
-def test_two_rows_that_would_be_one_are_refused(tmp_path: Path) -> None:
-    data = written(tmp_path / "a.csv", free_clock().insert(11, pd.Timestamp("2024-01-28 00:55:58")).sort_values())
-    with pytest.raises(SocialxError, match="would"):
-        socialx.convert("auto", data, tmp_path / "out.h5", **ALONE, round_times=True)
-
-
 def test_a_few_odd_rows_are_kept_and_said(tmp_path: Path) -> None:
     times = pd.date_range("2024-01-28", periods=200, freq="5min").insert(77, pd.Timestamp("2024-01-28 06:22"))
     out = tmp_path / "out.h5"
