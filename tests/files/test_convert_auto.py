@@ -178,17 +178,6 @@ def test_a_flag_that_would_be_ignored_is_refused(tmp_path: Path, said: list[str]
     assert said[0] in line
 
 
-@pytest.mark.parametrize(
-    "said",
-    [("--timezone", "Mars/Phobos"), ("--units", "furlongs"), ("--units", ""), ("--missing", "inf"), ("--freq", "90s")],
-)
-def test_options_that_cannot_be(tmp_path: Path, said: tuple[str, str]) -> None:
-    data = write_csv(tmp_path / "data.csv", TIMES, VALUES)
-    done = socialx("convert", "auto", data, "--without-positions", "--output-h5", tmp_path / "o.h5", *said)
-    assert (done.exit_code, f"error: {said[0]} " in done.stderr) == (2, True)
-    assert not (tmp_path / "o.h5").exists()
-
-
 def test_what_nobody_knows_is_listed(tmp_path: Path) -> None:
     (tmp_path / "d.bin").write_bytes(b"\x00\x01\x02")
     refusal(lambda: recognise(read_head(tmp_path / "d.bin")), str(tmp_path / "d.bin"))
@@ -222,10 +211,11 @@ def test_no_input_is_overwritten(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", speeds(9))
     (tmp_path / "ids.txt").write_text(",".join(IDS))
     clock = {"first_time": TIMES[0], "step_s": 300, "channel": "speed"}
-    request = ConvertOptions(tmp_path / "v.npy", ids=tmp_path / "ids.txt", without_positions=True, **clock)
-    for path in (tmp_path / "v.npy", tmp_path / "ids.txt"):
+    meta = write_locations(tmp_path / "meta.csv")
+    request = ConvertOptions(tmp_path / "v.npy", ids=tmp_path / "ids.txt", meta_csv=meta, **clock)
+    for path in (tmp_path / "v.npy", tmp_path / "ids.txt", meta):
         before = path.read_bytes()
-        refusal(lambda path=path: create(path, read("auto", request), overwrite=True), str(path))
+        refusal(lambda path=path: create(path, read("auto", request), overwrite=True), str(path), "is an input")
         assert path.read_bytes() == before
 
 

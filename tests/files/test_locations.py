@@ -84,12 +84,6 @@ def test_static_columns_are_joined_too(tmp_path: Path, case: str) -> None:
     np.testing.assert_array_equal(sensors.length, length)
 
 
-@pytest.mark.parametrize("spelling", ["400001", "0400001", "400001.0", "400001.", " 400001 "])
-def test_spellings_of_one_id(tmp_path: Path, spelling: str) -> None:
-    path = places(tmp_path / "meta.csv", f"{spelling},34,-118\n")
-    assert join(("400001",), read_locations(path), path, static=False).latitude.tolist() == [34]
-
-
 @given(st.integers(0, 10**12), st.integers(0, 5), st.integers(0, 3), st.booleans())
 def test_an_integer_has_one_key(number: int, leading: int, trailing: int, point: bool) -> None:
     text = "0" * leading + str(number) + ("." + "0" * trailing if point else "")

@@ -58,6 +58,7 @@ HEADERS = {
     "wkt": ("id;name;wkt_geom", "{vdid};A;POINT ({lon} {lat})", True),
     "osm": ("node_id;osm_id;y;x", "{vdid};9{vdid};{lat};{lon}", True),
     "german": ("Zählstelle;Straße;Breite (WGS84);Länge (WGS84)", "{vdid};Ring;{lat};{lon}", True),
+    "spanish": ("name;Latitud;Longitud", "{vdid};{lat};{lon}", True),
     "japanese": ("観測点コード;緯度;経度", "{vdid};{lat};{lon}", False),
     "unknown id": ("Kreuzung;gps_lat;gps_lon", "{vdid};{lat};{lon}", False),
     "both kinds": ("id;x;y;lat;lon", "{vdid};385000.5;5820000.1;{lat};{lon}", True),

@@ -165,31 +165,3 @@ def test_a_disk_that_fails_to_keep_the_file_leaves_nothing(tmp_path: Path, monke
     with pytest.raises(SocialxError, match="written"):
         small_store(tmp_path / "out.h5")
     assert not list(tmp_path.glob("*out.h5*"))
-
-
-def ancestor_reader(path: Path) -> dict[str, Any]:
-    """What an older program does with such a file: decode, index, look up each sensor."""
-    with h5py.File(path, "r") as file:
-        vdids = [item.decode("utf-8") for item in file["metadata/vdids"]]
-        names = [item.decode("utf-8") for item in file["metadata/feature_names"]]
-        times = [item.decode("utf-8") for item in file["metadata/timestamps"]]
-        features = file["data/features"]
-        assert features.ndim == 3
-        window, info = features[10:22, :, names.index("avg_speed")], file["metadata/vd_info"]
-        coordinates = {vdid: (info[vdid].attrs["position_lat"], info[vdid].attrs["position_lon"]) for vdid in vdids}
-        return {
-            "name": file.attrs["dataset_name"],
-            "set": f"{file.attrs['feature_set']}/{file.attrs['feature_schema_version']}",
-            "shape": features.shape,
-            "times": times,
-            "window": window,
-            "coordinates": coordinates,
-        }
-
-
-def test_the_ancestor_can_read_it(tmp_path: Path) -> None:
-    seen = ancestor_reader(bay(tmp_path))
-    assert (seen["name"], seen["set"], seen["shape"]) == ("pems_bay", "pems_bay_v1/1.0", (700, 3, 6))
-    assert seen["times"] == timestamps(700)
-    assert (seen["window"] == speeds(700)[10:22].astype(np.float32)).all()
-    assert seen["coordinates"][BAY_IDS[2]] == (37.02, -121.02)
