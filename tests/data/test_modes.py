@@ -21,7 +21,7 @@ from socialx.cli.error_flags import write
 from socialx.core.batch import TrainingBatch
 from socialx.core.errors import Argument, SocialxError, spelling
 from socialx.data.series import Series, WindowLayout
-from socialx.data.source import PAGE_ROWS, Arrays, latest_after, pages
+from socialx.data.source import PAGE_ROWS, Arrays, pages
 from socialx.dataset import loaders as loading
 from socialx.dataset.loaders import DeviceLoader, Loader, RankShare, ShardLoader, WindowOrder, WorkerLoader
 from socialx.files.store import store
@@ -204,12 +204,6 @@ def test_what_fails_in_a_worker_is_one_line(first: int, code: str, found: str) -
     assert str(error.value).count("\n") <= 1
 
 
-def test_what_fails_in_the_thread_of_a_chunk_is_the_error_itself() -> None:
-    source = Broken(LONG.values, LONG.valid, LONG.seconds)
-    with refuses("test.said"):
-        list(made("sharded", source, np.arange(2500, 2600), batch_size=8, shard=10).epoch(0))
-
-
 @pytest.mark.parametrize("mode", ["sharded", "workers"])
 def test_a_message_from_a_thread_or_a_worker_is_written_for_the_door(mode: str) -> None:
     source = Broken(LONG.values, LONG.valid, LONG.seconds)
@@ -251,13 +245,6 @@ def test_the_next_epoch_has_its_first_chunk_already(shard: int, monkeypatch: pyt
         assert len(read) == 3  # epochs 0, 2 again and 5; 1 and 2 had it already
     rest = zip(on_device.epoch(6, 5), loader.epoch(6, 5), strict=True)
     assert all(same(a, b) for a, b in rest)
-
-
-@given(rows=st.lists(st.booleans(), min_size=1, max_size=30))
-def test_the_latest_reading_after_some_rows(rows: list[bool]) -> None:
-    values, valid = np.arange(len(rows), dtype=np.float32)[:, None] + 1, np.array(rows)[:, None]
-    expected = values[valid][-1] if valid.any() else -1
-    assert latest_after(values, valid, np.float32([-1]))[0] == expected
 
 
 @given(first=st.integers(0, 3000), count=st.integers(0, 5000))

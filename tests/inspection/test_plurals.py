@@ -6,27 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from socialx.core.errors import counted
 from socialx.files.store.writer import create
 from socialx.inspection.checks import CHECKS, failed_checks
 from socialx.inspection.report import Report, inspect
 from tests.data_files import altered, block, made_up, timestamps
 
 WRONG = re.compile(r"(?<![\d.,:-])1 [a-z]+s\b(?! of)|\b1 of [\d,]+ [a-z]+s (?:are|have)\b|\b1 of 1 [a-z]+s\b")
-
-
-@pytest.mark.parametrize(
-    ("count", "words", "text"),
-    [
-        (0, ("row",), "0 rows"),
-        (1, ("row",), "1 row"),
-        (2000, ("row",), "2,000 rows"),
-        (1, ("row is", "rows are"), "1 row is"),
-        (3, ("row is", "rows are"), "3 rows are"),
-    ],
-)
-def test_counted(count: int, words: tuple[str, ...], text: str) -> None:
-    assert counted(count, *words) == text
 
 
 def report_of(path: Path, rows: int, sensors: int) -> Report:

@@ -105,16 +105,6 @@ def test_a_recorded_step_is_the_step() -> None:
     assert descent.recovered == 0
 
 
-def test_the_first_steps_of_a_shape_are_taken_as_they_are() -> None:
-    descent, playback = Descent(), Playback()
-    step = CapturedStep(descent, playback, descent.recover)
-    for taken in range(WARMUP):
-        step([example()])
-        assert playback.recordings == 0, taken
-    step([example()])
-    assert playback.recordings == 1
-
-
 @pytest.mark.parametrize("good", [0, 1])
 def test_what_cannot_be_recorded_is_said_and_done_as_it_is(good: int) -> None:
     plain, descent = Descent(), Descent()

@@ -18,14 +18,6 @@ def test_a_step_asks_for_few_launches_and_bytes(record_property: Callable[[str, 
     assert found.bytes.total() <= 0.926e9
 
 
-@pytest.mark.slow
-def test_a_token_of_several_steps_asks_for_fewer_launches_and_bytes() -> None:
-    steps = {patch: counted(8, 20, patch=patch) for patch in (1, 6, 12)}
-    for few, many in ((12, 6), (6, 1)):
-        assert steps[few].calls.total() < steps[many].calls.total()
-        assert steps[few].bytes.total() < steps[many].bytes.total()
-
-
 def test_bytes_of_operations() -> None:
     """Read and written once each; a view moves nothing, a repeated row counts once, what is overwritten is not read."""
     with FakeTensorMode(), Traffic() as found:
