@@ -18,6 +18,7 @@ from socialx.core.errors import counted
 from socialx.drawing.canvas import (
     BLUE,
     GREY,
+    MOST_DOTS,
     SMALL,
     VERMILION,
     day,
@@ -38,7 +39,6 @@ MOST = 6  # panels: more are too small to be read
 COLUMNS = 3
 PANEL = (3.0, 2.5)  # inches
 TICKS, DATES = 5, 3  # of a time axis: times, or dates alone
-MOST_DOTS = 48  # steps of a line with dots
 SHOWN = 10  # sensors of a table that names none
 # What a panel says of a sensor with incomplete input, by its mark.
 REMARKS = {"partial": "lookback incomplete", "missing": "no reading in the lookback", "never": "never reported"}
@@ -131,7 +131,7 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
             label = None if rank else band
             axes.fill_between(ahead, *ends, color=VERMILION, alpha=0.18, linewidth=0, label=label)
         label = None if rank else "forecast" if single else "forecasts"
-        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single and len(ahead) < MOST_DOTS else {}
+        dots: dict[str, Any] = {"marker": "o", "markersize": 2.5} if single and len(ahead) <= MOST_DOTS else {}
         axes.plot(ahead, parts["forecast"][rank], color=VERMILION, linewidth=1.8, label=label, **dots)
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")

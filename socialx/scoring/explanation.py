@@ -29,9 +29,9 @@ HOUR_STEPS = (15, 30, 45, 60)  # minutes with a label, of a horizon of an hour
 LINE, POINT = BLUE, VERMILION
 # Line styles of baselines, distinct even in greyscale.
 REFERENCES: tuple[dict[str, Any], ...] = (
-    {"color": VERMILION, "linestyle": "--", "linewidth": 1.4},
-    {"color": GREY, "linestyle": ":", "linewidth": 1.8},
-    {"color": GREY, "linestyle": "-.", "linewidth": 1.4},
+    {"color": VERMILION, "linestyle": "--", "linewidth": 1.4, "marker": ""},
+    {"color": GREY, "linestyle": ":", "linewidth": 1.8, "marker": ""},
+    {"color": GREY, "linestyle": "-.", "linewidth": 1.4, "marker": ""},
 )
 
 
@@ -199,9 +199,9 @@ def _draw_errors(axes: Axes, explanation: Explanation, by: str) -> None:
         name: getattr(errors, f"by_{by}") for name, errors in {**explanation.references, run: explanation}.items()
     }
     heading, places, below = division(by, rows[run], explanation.protocol)
-    looks = [*REFERENCES[: len(rows) - 1], {"color": LINE, "marker": "o", "markersize": 4}]
+    looks = [*REFERENCES[: len(rows) - 1], {"color": LINE}]
     lines = zip(rows.items(), looks, strict=True)
-    drawn = [(places, mae_values(table), {"marker": "", "label": name} | look) for (name, table), look in lines]
+    drawn = [(places, mae_values(table), {"label": name} | look) for (name, table), look in lines]
     draw_lines(axes, drawn, ylim=(0, None), **below)
     title(axes, f"MAE {heading[0].lower()}{heading[1:]}", explanation.unit)
     if by == "horizon" and explanation.references:
