@@ -129,7 +129,7 @@ class ConformalIntervals(ResultRepr):
         return tuple(percent for percent, ok in zip(self._levels, finite.tolist(), strict=True) if ok)
 
     def check_quantiles(self) -> None:
-        """Raise SocialxError for a file of an earlier version, which lacks the quantiles of the middle half."""
+        """Raise SocialxError for a file from an earlier version, which lacks quantiles inside the middle half."""
         if self._levels != LEVELS:
             lacks = f"the intervals of this run are too old for {Argument('below')}"
             raise SocialxError("below.older", "", lacks, f"calibrate again: {Command('calibrate', 'RUN')}")

@@ -132,7 +132,7 @@ class PastFrequency(nn.Module):
 
 
 def past_frequency(data: Dataset, below: float, rolling: bool) -> nn.Module:
-    """Return the frequency of training observations below a threshold; rolling: from the days before each origin."""
+    """Return how often training observations were below a threshold; rolling: from the days before each origin."""
     if rolling:
         return PastFrequency(data, below)
     rows, shape = data.training_readings(), (len(data.sensors.ids), len(data.targets))
