@@ -168,7 +168,7 @@ class Forecast(ResultRepr):
         minutes = self.step_minutes * p
         quantity = ", ".join(f"{name} ({unit})" for name, unit in zip(self.targets, self.units, strict=True))
         first, last = map(self.clock.text, self.origin[[0, -1]].astype(np.int64).tolist())
-        issued = f"issued at {first}" if w == 1 else f"{w} issues from {first} to {last}"
+        issued = f"forecast origin {first}" if w == 1 else f"{w} forecast origins from {first} to {last}"
         sensors = f"{n} sensor{'' if n == 1 else 's'}"
         incomplete = int((self.marks != COMPLETE).any(axis=0).sum())
         marked = f"; {incomplete} with an incomplete lookback" if incomplete else ""

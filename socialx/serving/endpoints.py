@@ -79,7 +79,7 @@ class CurveAnswer(BaseModel):
     observed: list[float | None]
     usual: list[float | None] = Field(description="climatology: mean at the time of the week")
     latest: ForecastAnswer
-    earlier: ForecastAnswer | None = Field(description="issued a horizon before; null if the file starts later")
+    earlier: ForecastAnswer | None = Field(description="forecast a horizon before; null if the file starts later")
 
 
 class Sensor(BaseModel):

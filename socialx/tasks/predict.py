@@ -126,7 +126,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     data: Data = None,
     *,
     at: Annotated[Time | None, Times("time of the last row to read; not set: the last row", "TIME")] = None,
-    start: Annotated[Time | None, Times("issue forecasts repeatedly, the first one here", "TIME")] = None,
+    start: Annotated[Time | None, Times("first of several forecast origins", "TIME")] = None,
     end: Annotated[Time | None, Times("the last of them; not set: the end", "TIME")] = None,
     every: Annotated[str | timedelta | None, Times("time between two: 15min; not set: the horizon", "TIME")] = None,
     horizon: Annotated[
@@ -338,10 +338,10 @@ def find_origins(
         wanted = int(times[0])
         before, after = store.seconds[store.seconds < wanted], store.seconds[store.seconds > wanted]
         nearest_rows = " or ".join(str(Argument("at", shown(int(row)))) for row in (*before[-1:], *after[:1]))
-        which = f"at {shown(wanted)} or any issue time after it" if argument == "start" else f"at {shown(wanted)}"
+        which = f"at {shown(wanted)} or any forecast origin after it" if argument == "start" else f"at {shown(wanted)}"
         raise SettingsError("predict.row", "", f"{store.path} has no row {which}", f"use {nearest_rows}, the nearest")
     if not has_row.all():
-        left_out = f"{(~has_row).sum()} of {len(times)} issue times have no row, and are left out"
+        left_out = f"{(~has_row).sum()} of {len(times)} forecast origins have no row, and are left out"
         note(Message("predict.rows-left-out", store.path, left_out))
     issued = times[has_row]
     age_s = age_seconds(store.timezone, int(issued[-1]))

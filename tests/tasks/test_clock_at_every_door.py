@@ -61,7 +61,7 @@ def told(text: str) -> None:
 
 def test_texts_tables_and_json(forecast: socialx.Forecast, run: Path) -> None:
     told(forecast.headline())
-    assert f"issued at {LAST} ({LA})" in forecast.headline()
+    assert f"forecast origin {LAST} ({LA})" in forecast.headline()
     assert list(forecast.table()[0])[1:3] == ["01:35-08:00", "01:40-08:00"]
     assert "02:00" in forecast.table()[0]
     found = forecast.as_dict()

@@ -183,7 +183,7 @@ def test_a_file_that_lacks_sensors_is_refused_with_their_list(run: Path, data: P
         ({"every": "15min"}, "predict.no-start", " start"),
         ({"start": "2012-05-04 00:00", "every": "7min"}, "predict.every", "every='7min'"),
         ({"start": "2012-05-04 00:00", "every": "often"}, "option.minutes", "every='often'"),
-        ({"start": "2012-05-04 00:02"}, "predict.row", " 2012-05-04 00:02:00 or any issue"),
+        ({"start": "2012-05-04 00:02"}, "predict.row", " 2012-05-04 00:02:00 or any forecast origin"),
         ({"start": "2012-05-04 00:00", "end": "2013-01-01"}, "predict.late", "end='2013-01-01 00:00:00'"),
         ({"sensors": ""}, "forecast.no-sensor", " empty"),
         ({"sensors": ["1", "773869"]}, "forecast.no-sensor", " 2 of 2 sensors (1, 773869)."),
