@@ -37,7 +37,7 @@ ASKS = {case for case, (words, _) in CASES.items() if "--overwrite" in words} - 
 # Paths that a command reads, or folders that it makes and that it refuses to fill where other files are in them.
 NO_OUTPUTS = {
     *("--data-csv", "--meta-csv", "--ids", "path", "data", "paths", "--meta-csv", "run", "runs", "--resume"),
-    *("--compare", "--token-file", "--folder", "--table"),
+    *("--compare", "--token-file", "--alert-program", "--folder", "--table"),
 }
 
 
