@@ -35,16 +35,26 @@ INSTEAD = {
         "serve": "deploy api app server",
     },
     "Run": {
-        "history": "metrics logs losses",
-        "settings": "config cfg hparams args",
-        "path": "run_dir folder",
+        "history": "metrics logs losses log summary to_frame",
+        "settings": "config cfg hparams args seed",
+        "path": "run_dir folder name checkpoint ckpt_path",
         "predict": "forecast",
+        "evaluate": "test score validate",
+        "best": "best_epoch best_val best_mae val_loss",
+        "model": "state_dict parameters module num_params",
     },
-    "Evaluation": {"to_frame": "to_pandas df", "[RUN].overall().mae": "mae"},
+    "Evaluation": {
+        **{"to_frame": "to_pandas df to_df to_dict", "difference": "significance significant p_value", "split": "part"},
+        **{f"[RUN].overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
+    },
     "ModelScores": {f"overall().{name}": name for name in ("mae", "rmse", "mape", "r2")},
-    "Forecast": {"to_frame": "to_pandas df", "values": "data numpy mean", "socialx.evaluate(RUN)": "mae rmse metrics"},
+    "Forecast": {
+        **{"to_frame": "to_pandas df to_df", "values": "data numpy mean to_numpy yhat", "select": "sel loc"},
+        **{"observed": "truth actual y y_true", "probability": "prob", "socialx.evaluate(RUN)": "mae rmse metrics"},
+    },
     "Store": {
-        "socialx.open_dataset(FILE)": "windows adjacency",
+        "socialx.open_dataset(FILE)": "windows adjacency adj",
+        "to_frame": "to_pandas df to_df head describe",
         **{"values.shape": "shape", "values": "data numpy", "sensors.ids": "ids columns"},
     },
     "RunReport": {"socialx.report(RUN, output='FILE.html')": "to_html write save html"},
@@ -101,7 +111,7 @@ class Named:
             owner = type(self)
             if hasattr(owner, name) or name.startswith("_"):  # a property that failed, or a question of Python
                 return object.__getattribute__(self, name)
-            offered = dict.fromkeys([*getattr(owner, "__dataclass_fields__", ()), *dir(owner)])
+            offered = dict.fromkeys([*getattr(owner, "__dataclass_fields__", ()), *dir(self)])
             problem = f"{owner.__name__!r} object has no attribute {name!r}"
             raise AttributeError(unknown_name(problem, name, offered, owner.__name__))
 

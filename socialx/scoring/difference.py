@@ -56,6 +56,14 @@ class Difference:
     rows: tuple[DifferenceAt, ...]
     start: str = ""
 
+    def __str__(self) -> str:
+        """Return the difference over all steps, with its confidence interval."""
+        row = self.rows[-1]
+        if row.difference is None or row.low is None:
+            return f"{self.second} - {self.first}: no valid target"
+        significant = f"{'' if row.differs else 'not '}significant at 5 %"
+        return f"{self.second} - {self.first}: {row.difference:+.3f} ({row.low:+.3f} to {row.high:+.3f}), {significant}"
+
 
 class DailyErrors:
     """Absolute error sums for the first target by origin day and horizon step, kept on the device."""

@@ -141,7 +141,8 @@ class Evaluation(ResultRepr, Mapping[str, ModelScores]):
     def headline(self) -> str:
         """Return a sentence with the models, the split, and the MAE over all steps."""
         models = ", ".join(f"{name} {model.overall().mae:.3f}" for name, model in self.distinct_models.items())
-        return f"MAE in {self.protocol.unit} on the {self.split} split of {self.protocol.dataset}: {models}"
+        told = "" if self.difference is None else f"; {self.difference}"
+        return f"MAE in {self.protocol.unit} on the {self.split} split of {self.protocol.dataset}: {models}{told}"
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row per model: the first target's MAE at 15, 30 and 60 minutes, and over all steps."""

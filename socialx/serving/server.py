@@ -79,7 +79,7 @@ def serve(
             token = read_token(None if token_file is None else Path(token_file), os.environ)
             origins, streets = read_origins(allow_origin), read_tiles(tiles) if tiles else ""
             path = run.path if isinstance(run, Run) else Path(run)
-            layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=serve)
             named = layers.argument("data.path")
             if follow and not named:
                 raise SettingsError(

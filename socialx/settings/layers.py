@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -177,28 +178,34 @@ class ConfigLayers:
 
     @classmethod
     def from_call(
-        cls, settings: Settings | ConfigLayers | None, arguments: Mapping[str, Any], preset: str | None = None
+        cls,
+        settings: Settings | ConfigLayers | None,
+        arguments: Mapping[str, Any],
+        preset: str | None = None,
+        task: Callable[..., Any] | None = None,
     ) -> ConfigLayers:
         """Return the layers for a Python call: ``settings`` with a preset, if named, and ``arguments`` on top.
 
         arguments: sections such as ``model={"width": 64}``, and settings by own name, ``max_epochs=1``, or by dotted
         key; ``data`` is a section or the file, ``model`` a section, a kind, or a torch module as class or instance.
-        ``None`` is skipped. Raises SettingsError for an unknown argument.
+        ``None`` is skipped. task: the called function. Raises SettingsError for an unknown argument.
         """
         layers = settings if isinstance(settings, ConfigLayers) else ConfigLayers()
         layers = replace(layers, preset=preset or layers.preset)
         values: dict[str, Any] = {}
         wrong: list[Message] = []
-        offered = () if isinstance(settings, ConfigLayers) else ("settings", "progress")
+        offered = () if isinstance(settings, ConfigLayers) or task is None else tuple(signature(task).parameters)
+        profiles = task is None or task.__name__ in ("profile", "compare")
+        known = [key for key in KEYS if profiles or not key.startswith("profile.")]
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
             if value is None:
                 continue
-            if key in KEYS:
+            if key in known:
                 values[key] = value
             elif key not in Settings.model_fields:
                 unknown = f"{name} is an unknown argument"
-                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered)))
+                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered, known)))
             elif key == "model" and isinstance(named_model := name_model(value), str):
                 values["model.kind"] = named_model
             elif not isinstance(value, Mapping):
@@ -418,9 +425,9 @@ def _unknown(key: str, origin: str) -> Message:
     return Message("settings.unknown", where, "the setting is unknown", _suggest(key) or LIST)
 
 
-def _suggest(key: str, arguments: Collection[str] = ()) -> str:
-    """Return ``did you mean ...?`` for an unknown key, or an empty text; arguments: others that are offered."""
-    near = near_argument(key, arguments)
+def _suggest(key: str, arguments: Collection[str] = (), settings: Collection[str] = tuple(KEYS)) -> str:
+    """Return ``did you mean ...?`` for an unknown key, or an empty text; arguments, settings: that are offered."""
+    near = near_argument(key, arguments, settings)
     return f"did you mean {near}?" if near else ""
 
 

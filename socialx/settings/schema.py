@@ -415,7 +415,7 @@ WORDS = {
     "model.activation_checkpointing": "gradient_checkpointing",
     "pooling.neighbours": "neighbors num_neighbors k top_k",
     "data.lookback": "seq_len seq_length sequence_length history history_len input_len input_size context_length",
-    "data.horizon": "pred_len prediction_length output_len out_len forecast_horizon h",
+    "data.horizon": "pred_len prediction_length output_len out_len forecast_horizon",
     "data.path": "dataset dataset_name data_path data_dir data_root data_file root_path input csv file filename",
     "data.split_method": "split_ratio train_ratio val_ratio test_ratio train_val_test_ratio",
     "pooling.distances": "adj adj_mx adjacency adjacency_matrix graph graph_pkl adj_path",
@@ -425,10 +425,16 @@ WORDS = {
     "devices": "gpus num_gpus n_gpus ngpus num_devices nproc_per_node world_size strategy ddp",
     "output": "latex to_latex csv out out_file save_to output_file output_path",
     "run": "ckpt checkpoint model_path weights",
-    "at": "timestamp issue_time t0 origin",
+    "at": "timestamp issue_time t0 origin time date when",
     "interval": "confidence quantiles quantile level alpha",
     "baselines": "baseline reference references",
-    "progress": "callback callbacks progress_bar",
+    "below": "threshold",
+    "by": "group_by groupby",
+    "compare": "significance p_value difference",
+    "forecasts": "forecast predictions preds y_pred",
+    "sensors": "sensor nodes ids columns",
+    "horizon": "h n_steps ahead",
+    "progress": "callback callbacks progress_bar verbose",
     "": "heads num_heads horizons",  # near other names, but without a counterpart
 }
 

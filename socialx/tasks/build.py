@@ -30,6 +30,7 @@ from socialx.settings.schema import Settings
 class Experiment:
     """The start of training or scoring; ``model`` has fresh weights, drawn from ``trainer.seed``.
 
+    random: state of torch's generator after these draws, from which training goes on.
     past: the file before each forecast, for an opened zero-shot run; None for others.
     """
 
@@ -38,6 +39,7 @@ class Experiment:
     data: Dataset
     model: nn.Module
     protocol: ScoringProtocol
+    random: Tensor
     past: Past | None = None
 
 
@@ -64,16 +66,18 @@ def build(settings: Settings, data: Dataset | None = None, *, split: bool = True
     network = replace(data.network, find_neighbours=partial(find_neighbours, data.store, *graph))
     longer = {name: fit.finer * getattr(network, name) for name in ("lookback", "horizon", "slots")}
     network = replace(network, **longer)
-    torch.manual_seed(settings.trainer.seed)
-    kind = find_model(settings.model.kind)
-    model: nn.Module = kind.build(network, settings.model, pooling)
-    if isinstance(kind, CustomModel):
-        model = _try_model(kind, network, model, precision.device)
+    with torch.random.fork_rng(devices=[]):  # a notebook goes on with its own numbers
+        torch.manual_seed(settings.trainer.seed)
+        kind = find_model(settings.model.kind)
+        model: nn.Module = kind.build(network, settings.model, pooling)
+        if isinstance(kind, CustomModel):
+            model = _try_model(kind, network, model, precision.device)
+        random = torch.get_rng_state()
     checksum = data.checksum  # reads the whole file
     free_flow = latest_free_flow(data)[1].tolist()
     seed = settings.trainer.seed
     protocol = ScoringProtocol.from_data(data, checksum, free_flow, precision.name, seed, pooling.distances)
-    return Experiment(settings, precision, data, model, protocol)
+    return Experiment(settings, precision, data, model, protocol, random)
 
 
 def _prepare_device(settings: Settings) -> Precision:

@@ -42,7 +42,9 @@ def calibrate(
                 "calibrate.shipped", path, "the run comes with socialx and is read-only", f"train your own: {train}"
             )
         with lock_run(folder):  # training is locked out
-            opened = open_forecasting(path, ConfigLayers.from_call(settings, {**sections, "data": data}))
+            opened = open_forecasting(
+                path, ConfigLayers.from_call(settings, {**sections, "data": data}, task=calibrate)
+            )
             experiment, of_run = opened.experiment, opened.run.protocol
             if experiment.protocol.step_minutes != of_run.step_minutes:
                 steps = f"a step of {experiment.protocol.step_minutes} min, and the run {of_run.step_minutes}"

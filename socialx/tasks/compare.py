@@ -90,7 +90,7 @@ def compare(
     five rounds on.  Ctrl-C keeps the finished rounds.  Raises SocialxError where a side fails to train.
     """
     with subscribe(progress):
-        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=compare)
         effective = layers.load().settings
         if isinstance(other, Settings):
             there = other

@@ -152,7 +152,7 @@ def doctor(
     # Building a model sets matmul precision, threads and random state, which are restored here.
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     with subscribe(progress), torch.random.fork_rng(devices=[]), work("doctor", len(CHECKS), "checks") as bar:
-        setup = Setup(ConfigLayers.from_call(settings, {**sections, "data": data}, preset))
+        setup = Setup(ConfigLayers.from_call(settings, {**sections, "data": data}, preset, task=doctor))
         lines: list[DoctorLine] = []
         try:
             for name in CHECKS:

@@ -109,7 +109,7 @@ def evaluate(
             saved=None if save_forecasts is None else Path(save_forecasts),
         )
         request.check()
-        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=evaluate)
         check_outputs((save_forecasts, SCORED), others=request.named, overwrite=overwrite)
         scored = load_scored_split(request.runs, layers, Part(split, start, end), request.files, request.arrays)
         together = ""

@@ -54,7 +54,7 @@ def explain(
     settings, sections: as in ``evaluate``.  Raises SettingsError and SocialxError as ``evaluate`` does.
     """
     with subscribe(progress):
-        name, layers = str(run), ConfigLayers.from_call(settings, {**sections, "data": data})
+        name, layers = str(run), ConfigLayers.from_call(settings, {**sections, "data": data}, task=explain)
         check_outputs((plot, PICTURE), (geojson, MAP))
         scored = load_scored_split([name], layers, Part(split, start, end))
         dataset, precision, model = scored.data, scored.experiment.precision, scored.experiment.model

@@ -84,7 +84,7 @@ def export(
         path = run.path if isinstance(run, Run) else Path(run)
         output = Path(output)
         kind = _choose_format(output, format)
-        layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+        layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=export)
         check_outputs((output, MODEL), overwrite=overwrite)
         for name in ("onnx", "onnxscript") if kind == "onnx" else ():
             try:
@@ -128,7 +128,7 @@ def load_model(
     (docs/export.md).  data, settings, sections: as in ``predict``.  Raises SocialxError as ``predict`` does.
     """
     path = run.path if isinstance(run, Run) else Path(run)
-    layers = ConfigLayers.from_call(settings, {**sections, "data": data})
+    layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=load_model)
     experiment = open_forecasting(path, layers, split=False).experiment
     return export_model(experiment).to(experiment.precision.device).eval()
 

@@ -181,7 +181,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
             raise SettingsError("predict.runs", "", f"predict needs one run, and {len(names)} are named", remedy)
         folders = [open_run(Path(name)) for name in names]
         (ahead_s,) = {parse_horizon(folder, horizon) for folder in folders}
-        typed = ConfigLayers.from_call(settings, sections)
+        typed = ConfigLayers.from_call(settings, sections, task=predict)
         file, _ = stack.enter_context(as_file(data, folders[0], typed, about))
         layers = ConfigLayers.from_call(settings, {**sections, "data": file})
         several = [open_forecasting(folders[0], layers, split=False, ahead_s=ahead_s)]

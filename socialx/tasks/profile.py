@@ -45,7 +45,7 @@ def profile(
     """
     with init_process_group(progress) as group:
         with group.all_or_none():
-            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset, task=profile)
             check_outputs((trace, TRACE))
             loaded = layers.load()
             loaded.note_unread()

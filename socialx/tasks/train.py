@@ -156,7 +156,7 @@ def train(
     with init_process_group(progress) as group:
         began = group.broadcast_object(f"{datetime.now():%Y%m%d-%H%M%S}")
         with group.all_or_none():
-            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset)
+            layers = ConfigLayers.from_call(settings, {**sections, "data": data}, preset, task=train)
             planned = {"": layers}
             if seeds is not None:
                 planned = plan_seeds(seeds, layers, resume, group.is_rank_zero and not (overwrite or group.restarts))
@@ -294,6 +294,8 @@ def carry_out(plan: Plan, path: Path, group: ProcessGroup) -> Run:
             learner = make_learner(experiment, len(loader), group)
             run = stack.enter_context(lock_folder(path, old, plan.overwrite, writes))
             stack.enter_context(log_epochs_to(settings.trainer.loggers if writes else (), run.path, flat(settings)))
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            torch.set_rng_state(experiment.random)
             group.seed(settings.trainer.seed)
             if old:
                 state = resume_training(learner, old, len(loader))

@@ -102,7 +102,7 @@ def open_dataset(
     SettingsError for wrong settings, and SocialxError for an unusable file.
     """
     check_split(split)
-    chosen = ConfigLayers.from_call(settings, {**sections, "data": data}).load().settings
+    chosen = ConfigLayers.from_call(settings, {**sections, "data": data}, task=open_dataset).load().settings
     loading = LoaderSettings(mode="on_device")
     return WindowDataset(read_dataset(chosen.data, loading, torch.device("cpu")), split, normalised)
 

@@ -63,7 +63,7 @@ def report(
     with subscribe(progress):
         if not runs:
             raise SettingsError("report.no-run", "report", "no run", "name a run folder")
-        names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data})
+        names, layers = run_names(runs), ConfigLayers.from_call(settings, {**sections, "data": data}, task=report)
         readme = _readme(names, card)
         check_outputs((output, PAGE), (readme, CARD))
         scored = load_scored_split(names, layers, Part(split, start, end))
