@@ -166,9 +166,8 @@ def sensor_places(sensors: Sensors, path: Path) -> dict[str, Place]:
     """
     located = np.isfinite(sensors.latitude) & np.isfinite(sensors.longitude)
     if not located.any():
-        raise SocialxError(
-            "places.none", path, "no sensor has a position", Command("backfill", path, meta_csv="LOCATIONS.csv")
-        )
+        problem = "no sensor has a position"
+        raise SocialxError("places.none", path, problem, Command("backfill", path, meta_csv="LOCATIONS.csv"))
     return {
         sensors.ids[index]: (float(sensors.longitude[index]), float(sensors.latitude[index]))
         for index in np.flatnonzero(located)

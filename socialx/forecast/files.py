@@ -129,17 +129,15 @@ def read_forecasts(path: Path, about: Scored) -> np.ndarray:
         fits = (odd % about.step_minutes == 0).all() and longer > about.horizon
         remedy = f"choose windows that reach so far: {Argument('data.horizon', longer)}" if fits else "write minutes"
         lead = ", ".join(f"{minute:g}" for minute in odd[:3])
-        raise SocialxError(
-            "given.lead", path, f"a lead time of {lead} min is outside the window, which has {whole}", remedy
-        )
+        problem = f"a lead time of {lead} min is outside the window, which has {whole}"
+        raise SocialxError("given.lead", path, problem, remedy)
     shape = len(windows), about.horizon, len(about.sensors), len(about.targets)
     made = np.full((shape[0] + 1, *shape[1:]), np.nan, np.float32)  # the last one: of windows that are not asked for
     made[near, steps.astype(np.int64) - 1, sensors, targets] = np.where(np.isfinite(values), values, np.nan)
     entries = int((np.isfinite(values) & np.broadcast_to(near >= 0, values.shape)).sum())
     if repeated := entries - int(np.isfinite(made[:-1]).sum()):
-        raise SocialxError(
-            "given.repeat", path, f"{repeated} forecasts repeat an origin, a sensor and a step", "keep one"
-        )
+        problem = f"{repeated} forecasts repeat an origin, a sensor and a step"
+        raise SocialxError("given.repeat", path, problem, "keep one")
     return made[:-1]
 
 
@@ -150,9 +148,8 @@ def _from_hdf5(path: Path, about: Scored) -> Entries:
     """Return origins [W,1,1,1], minutes ahead [W,P,1,1], indices of sensors [N,1] and targets [G], values [W,P,N,G]."""
     with open_hdf5(path, AS_WRITTEN) as file:
         if "data" in file:
-            raise SocialxError(
-                "given.readings", path, "the file holds readings", f"name readings with {Argument('data.path', path)}"
-            )
+            problem = "the file holds readings"
+            raise SocialxError("given.readings", path, problem, f"name readings with {Argument('data.path', path)}")
         if lacking := [name for name in ("forecast", *TIMES, *NAMES) if name not in file]:
             raise SocialxError("given.lacks", path, f"the file lacks {', '.join(lacking)}", AS_WRITTEN)
         values = file["forecast"][:].astype(np.float32)
@@ -198,18 +195,16 @@ def _from_table(path: Path, about: Scored) -> Entries:
         problem = f"the column {names} is missing among {sample(list(map(str, table)))}"
         raise SocialxError("given.lacks-column", path, problem, AS_WRITTEN)
     if several and "target" not in table:
-        raise SocialxError(
-            "given.no-target", path, f"the column target is missing for {', '.join(about.targets)}", AS_WRITTEN
-        )
+        problem = f"the column target is missing for {', '.join(about.targets)}"
+        raise SocialxError("given.no-target", path, problem, AS_WRITTEN)
     if not len(table):
         raise SocialxError("given.empty", path, "the table is empty", AS_WRITTEN)
 
     def categories(name: str) -> tuple[np.ndarray, list[str]]:
         codes, values = pd.factorize(table[name])
         if (codes < 0).any():
-            raise SocialxError(
-                "given.empty-cells", path, f"the column {name} has {(codes < 0).sum()} empty cells", AS_WRITTEN
-            )
+            problem = f"the column {name} has {(codes < 0).sum()} empty cells"
+            raise SocialxError("given.empty-cells", path, problem, AS_WRITTEN)
         return codes, list(map(str, values))
 
     def seconds(name: str) -> np.ndarray:
@@ -263,9 +258,8 @@ def _read_times(path: Path, column: str, texts: list[str], about: Scored) -> np.
             problem = f"times such as {zoned[0]} have an offset, and the data lacks a zone"
             raise SocialxError("given.offset", path, problem, "give wall times")
         if len(zoned) < len(texts):
-            raise SocialxError(
-                "given.some-offsets", path, f"some times of the column {column} lack an offset from UTC", AS_WRITTEN
-            )
+            problem = f"some times of the column {column} lack an offset from UTC"
+            raise SocialxError("given.some-offsets", path, problem, AS_WRITTEN)
     stored = times.tz_convert(about.timezone) if zoned else times
     both = [index.tz_localize(None).to_numpy("datetime64[s]") for index in (times, stored)]
     return np.stack(both).astype(np.int64)
@@ -288,9 +282,8 @@ def _check_units(path: Path, pairs: Iterable[tuple[str, str]], about: Scored) ->
     units = dict(zip(about.targets, about.units, strict=True))
     for target, unit in pairs:
         if unit != (expected := units.get(target, unit)):
-            raise SocialxError(
-                "given.other-unit", path, f"{target} is in {unit}, and the data is in {expected}", f"write {expected}"
-            )
+            problem = f"{target} is in {unit}, and the data is in {expected}"
+            raise SocialxError("given.other-unit", path, problem, f"write {expected}")
 
 
 @contextmanager

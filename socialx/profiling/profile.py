@@ -215,12 +215,9 @@ def parse_limits(text: str) -> list[Requirement]:
     for piece in text.split(","):
         match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*", piece)
         if not match:
-            raise SettingsError(
-                "profile.limit-form",
-                f"requirement {piece!a}",
-                "not NAME>=NUMBER or NAME<=NUMBER",
-                f"for example {Argument('fail_unless', 'gpu_busy>=0.8')}, in quotes on a command line",
-            )
+            problem = "not NAME>=NUMBER or NAME<=NUMBER"
+            remedy = f"for example {Argument('fail_unless', 'gpu_busy>=0.8')}, in quotes on a command line"
+            raise SettingsError("profile.limit-form", f"requirement {piece!a}", problem, remedy)
         if match[1] not in names:
             near = difflib.get_close_matches(match[1], names, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "choose from these"

@@ -271,9 +271,8 @@ class SignedErrors:
             table[first :: self.every][:most] for table in (forecast.float(), target.values, target.valid)
         )
         if not forecast.isfinite().all():
-            raise SocialxError(
-                "score.overflow", "", "the weights overflow: a forecast of the calibration is not finite", "train again"
-            )
+            problem = "the weights overflow: a forecast of the calibration is not finite"
+            raise SocialxError("score.overflow", "", problem, "train again")
         rows = slice(self.kept, self.kept + len(forecast))
         self.errors[rows] = torch.where(valid, observed - forecast, torch.nan).cpu().numpy()
         self.groups[rows] = congestion_groups(forecast, self.free_flow).cpu().numpy()

@@ -60,9 +60,8 @@ class ModelScores(Named):
         """
         if target is not None and target not in self.targets:
             names = ", ".join(self.targets)
-            raise SettingsError(
-                "score.no-target", Argument("target", target), "not a target of the model", f"choose {names}"
-            )
+            problem = "not a target of the model"
+            raise SettingsError("score.no-target", Argument("target", target), problem, f"choose {names}")
         scores = self.targets[target or next(iter(self.targets))]
         minutes = (self.step_minutes * step for step in range(1, len(scores.by_step) + 1))
         return dict(zip((*minutes, None), (*scores.by_step, scores.overall), strict=True))
@@ -72,9 +71,8 @@ class ModelScores(Named):
         by_minutes = self.by_minutes(target)
         if minutes not in by_minutes:
             steps = ", ".join(map(str, list(by_minutes)[:-1]))
-            raise SettingsError(
-                "score.no-step", Argument("minutes", minutes), "no step of the horizon", f"choose {steps}"
-            )
+            problem = "no step of the horizon"
+            raise SettingsError("score.no-step", Argument("minutes", minutes), problem, f"choose {steps}")
         return by_minutes[minutes]
 
     def overall(self, target: str | None = None) -> Scores:
@@ -269,9 +267,8 @@ def parse_limits(text: str) -> list[Limit]:
         match = re.fullmatch(r"\s*(?:(\d{1,6})\s*min|all)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", split)
         if not match:
             remedy = f"for example {Argument(LIMITS, '60min=3.5')}"
-            raise SettingsError(
-                "score.limit-form", Argument(LIMITS, text), f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER", remedy
-            )
+            problem = f"{split!a} is not MINUTESmin=NUMBER or all=NUMBER"
+            raise SettingsError("score.limit-form", Argument(LIMITS, text), problem, remedy)
         limits.append((int(match[1]) if match[1] else None, float(match[2])))
     return limits
 

@@ -225,9 +225,8 @@ class Service:
         lookback = await asyncio.to_thread(read_issue, self.served.present, kind, body)
         values = await self.worker.ask(lookback.batch)
         if not np.isfinite(values).all():
-            raise SocialxError(
-                "serve.overflow", "readings", "the forecast of such large numbers overflows", "send plain numbers"
-            )
+            problem = "the forecast of such large numbers overflows"
+            raise SocialxError("serve.overflow", "readings", problem, "send plain numbers")
         served = self.served
         return await asyncio.to_thread(lambda: to_json(lookback.forecast(served.run, values, served.band).as_dict()))
 

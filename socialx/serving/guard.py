@@ -45,9 +45,8 @@ def read_token(path: Path | None, environment: Mapping[str, str]) -> str | None:
         token = environment.get(BEARER) if path is None else read_text(path, TOKEN_BYTES)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SettingsError(
-            "serve.token-unreadable", where, f"the token is unreadable ({reason})", "name a file with a token"
-        ) from None
+        problem = f"the token is unreadable ({reason})"
+        raise SettingsError("serve.token-unreadable", where, problem, "name a file with a token") from None
     if token is not None and not TOKEN.fullmatch(token.strip()):
         reason = "a token has 16 to 1,024 printable ASCII characters without spaces"
         raise SettingsError("serve.token", where, reason, "openssl rand -hex 32 > FILE")

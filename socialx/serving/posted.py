@@ -91,18 +91,15 @@ def _shape(experiment: Experiment, content: Any, most: int) -> tuple[list[Any], 
     parts = ("times", "readings")
     if not isinstance(content, dict) or set(content) != set(parts):
         keys = sample(list(content)) if isinstance(content, dict) else type(content).__name__
-        raise SocialxError(
-            "posted.keys", "body", "the object must have times and readings", "see /openapi.json", sample=[keys]
-        )
+        problem = "the object must have times and readings"
+        raise SocialxError("posted.keys", "body", problem, "see /openapi.json", sample=[keys])
     times, readings = (content[part] for part in parts)
     if not isinstance(times, list) or not isinstance(readings, dict):
-        raise SocialxError(
-            "posted.types", "body", "times must be a list, and readings an object with lists", "see /openapi.json"
-        )
+        problem = "times must be a list, and readings an object with lists"
+        raise SocialxError("posted.types", "body", problem, "see /openapi.json")
     if not lookback <= len(times) <= most:
-        raise SocialxError(
-            "posted.rows", "times", f"the body has {len(times)} rows", f"send the last {lookback}, or up to {most}"
-        )
+        problem = f"the body has {len(times)} rows"
+        raise SocialxError("posted.rows", "times", problem, f"send the last {lookback}, or up to {most}")
     if lost := [vdid for vdid in readings if vdid not in ids]:
         unknown = f"the run lacks {len(lost)} of {len(readings)} sensors"
         helps = f"send sensors of the run, such as {sample(experiment.data.store.sensors.ids)}"
@@ -155,9 +152,8 @@ def _from_json(body: bytes) -> Any:
     try:
         return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise SocialxError(
-            "posted.json", "body", f"the text is not JSON ({shortened(str(error), ITEM)})", "see /openapi.json"
-        ) from None
+        problem = f"the text is not JSON ({shortened(str(error), ITEM)})"
+        raise SocialxError("posted.json", "body", problem, "see /openapi.json") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -165,9 +161,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        raise SocialxError(
-            "posted.twice", "body", f"{len(repeated)} keys appear twice", "send each once", sample=repeated
-        )
+        problem = f"{len(repeated)} keys appear twice"
+        raise SocialxError("posted.twice", "body", problem, "send each once", sample=repeated)
     return made
 
 
@@ -184,19 +179,16 @@ def _from_csv(body: bytes, most: int) -> dict[str, Any]:
         raise SocialxError("posted.text", "body", "the text is not UTF-8", "send CSV text") from None
     except (csv.Error, StopIteration) as error:
         reason = "the header is missing" if isinstance(error, StopIteration) else error
-        raise SocialxError(
-            "posted.csv", "body", f"the text is not CSV ({reason})", "send a header and a row per time"
-        ) from None
+        problem = f"the text is not CSV ({reason})"
+        raise SocialxError("posted.csv", "body", problem, "send a header and a row per time") from None
     if repeated := [vdid for vdid, count in Counter(header[1:]).items() if count > 1]:
         raise SocialxError("posted.sensor-twice", "header", "sensors appear twice", "send each once", sample=repeated)
     if odd := [f"row {number}" for number, row in enumerate(rows, 2) if len(row) != len(header)]:
-        raise SocialxError(
-            "posted.cells", "body", f"{len(odd)} rows differ from {len(header)} cells", "repair these rows", sample=odd
-        )
+        problem = f"{len(odd)} rows differ from {len(header)} cells"
+        raise SocialxError("posted.cells", "body", problem, "repair these rows", sample=odd)
     if odd := [cell for row in rows for cell in row if "_" in cell]:  # Python would read 1_0 as 10
-        raise SocialxError(
-            "posted.no-numbers", "body", f"{len(odd)} cells are not numbers", "write plain numbers", sample=odd
-        )
+        problem = f"{len(odd)} cells are not numbers"
+        raise SocialxError("posted.no-numbers", "body", problem, "write plain numbers", sample=odd)
     # The empty cell, and what pandas writes for no number, are missing readings.
     cells = ([None if cell.strip().lower() in ("", "nan") else cell for cell in row[1:]] for row in rows)
     columns = zip(*cells, strict=True)

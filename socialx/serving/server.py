@@ -82,9 +82,8 @@ def serve(
             layers = ConfigLayers.from_call(settings, {**sections, "data": data}, task=serve)
             named = layers.argument("data.path")
             if follow and not named:
-                raise SettingsError(
-                    "serve.follow", "", f"{Argument('follow')} needs a file", f"add {Argument('data.path', 'FILE.h5')}"
-                )
+                problem = f"{Argument('follow')} needs a file"
+                raise SettingsError("serve.follow", "", problem, f"add {Argument('data.path', 'FILE.h5')}")
             runs = Runs(path, layers, follow, interval, progress, below=alert_below)
             service = make_service(runs.load(path), queue)
             service.token, service.origins, service.tiles = token, origins, streets
@@ -180,9 +179,8 @@ class Runs:
         if bool(new.data.train_climatology_days) != bool(old.data.train_climatology_days):
             differ.append("climatology")
         if differ:
-            raise SocialxError(
-                "serve.other-run", self.folder, f"the run has another {' and '.join(differ)}", "start the server again"
-            )
+            problem = f"the run has another {' and '.join(differ)}"
+            raise SocialxError("serve.other-run", self.folder, problem, "start the server again")
 
 
 def _check_program(program: Path, below: float | None) -> Path:
@@ -206,9 +204,8 @@ def _listen(host: str, port: int) -> socket.socket:
         helps = f"choose another with {Argument('host')} or {Argument('port')}"
         raise SettingsError("serve.bind", f"{host} port {port}", f"the address is unusable ({reason})", helps) from None
     except OverflowError:
-        raise SettingsError(
-            "serve.port", "", f"{Argument('port', port)} is out of range", "choose 0 to 65535"
-        ) from None
+        problem = f"{Argument('port', port)} is out of range"
+        raise SettingsError("serve.port", "", problem, "choose 0 to 65535") from None
 
 
 def _tell(listener: socket.socket, run: Path, latest: bool, token: bool) -> None:
