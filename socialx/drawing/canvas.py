@@ -151,9 +151,9 @@ def title(axes: Axes, first: str, second: str) -> None:
 
 
 def draw_lines(axes: Axes, lines: Iterable[tuple[Any, Any, Mapping[str, Any]]], **settings: Any) -> None:
-    """Draw lines, each with its places, its values and its look, and set the axes; a line of few values has dots."""
+    """Draw lines, each with its places, its values and its look, and set the axes; one or few values have dots."""
     for places, values, look in lines:
-        dots = {"marker": "o", "markersize": 3} if 2 < len(values) <= MOST_DOTS else {}
+        dots = {"marker": "o", "markersize": 3} if len(values) == 1 or 2 < len(values) <= MOST_DOTS else {}
         axes.plot(places, values, **{**dots, **look})
     axes.set(**settings)
 

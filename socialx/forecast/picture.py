@@ -136,7 +136,7 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
     if single:
         axes.axvline(origin - start, color=BLUE, linewidth=1, linestyle="--", label="forecast origin")
     remark = REMARKS.get(forecast.marks[-1, column], "")
-    axes.set_title(f"Sensor {forecast.sensors[column]}{f', {remark}' if remark else ''}", fontsize=SMALL + 1)
+    axes.set_title(f"Sensor {forecast.sensors[column]}{remark and f'{chr(10)}{remark}'}", fontsize=SMALL + 1)
     length = int(max(seconds[-1], times.max())) - start
     ticks, texts, _ = time_ticks(start, length, forecast.clock.local)
     every = -(-len(ticks) // (TICKS if ":" in texts[0] else DATES))

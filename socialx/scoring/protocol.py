@@ -24,7 +24,7 @@ from socialx.files.sources.positions.neighbours import distances_checksum
 from socialx.files.store.layout import Sensors
 from socialx.files.store.time_axis import Clock, as_text, is_utc, known_zone, same_clock
 
-AVERAGING = "masked mean over the whole split, per lead time"
+AVERAGING = "all valid entries of the whole part at that horizon"
 
 OWN_DATA = "its own data"  # the source of rows that the own file of a run holds
 NOWHERE = ("nan", "nan")  # the place of a sensor without one
@@ -376,15 +376,8 @@ def _clock(case: OtherData) -> Iterator[Row]:
         if is_utc(data.timezone) and data.local_zone is None:
             remedy += f", or for times in UTC run {Command('backfill', case.path, local_zone=there)}"
         if same is False and case.same_network:
-            yield (
-                True,
-                Message(
-                    "fit.other-clock",
-                    case.path,
-                    f"{clocks}, so every observation would be at another time of day",
-                    remedy,
-                ),
-            )
+            problem = f"{clocks}, so every observation would be at another time of day"
+            yield True, Message("fit.other-clock", case.path, problem, remedy)
         if same is None or is_utc(data.clock.name) or is_utc(case.training.clock.name):  # else both are local times
             yield (
                 False,
@@ -418,15 +411,9 @@ def _facts(case: OtherData) -> Iterator[Row]:
         return
     crossed = bool(data.windows) and training.windows_across_gaps > data.windows_across_gaps
     if crossed:
-        across = f"{training.windows_across_gaps:,} windows across a time gap"
-        yield (
-            False,
-            Message(
-                "fit.across-gaps",
-                case.run,
-                f"the training used {across}, which are left out here and in any new training",
-            ),
-        )
+        across = f"the training used {training.windows_across_gaps:,} windows across a time gap"
+        left_out = f"{across}, which are left out here and in any new training"
+        yield False, Message("fit.across-gaps", case.run, left_out)
     skipped = {*NO_FACTS, *(SPLIT_FIELDS if crossed or not data.windows else ())}
     skipped |= {*SPAN_FIELDS} if data.timezone != training.timezone else set()
     rest = sorted({f.name for f in fields(data)} - skipped)

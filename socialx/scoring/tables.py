@@ -180,7 +180,11 @@ def brier_table(rows: Mapping[str, Sequence[BrierScore]], protocol: ScoringProto
             cells.append((name, shown[row.minutes], number(row.score, 4), number(row.past, 4)))
             name = ""
     below = f"{next(iter(rows.values()))[0].below:g}{unit_suffix(protocol.unit)}"
-    return TextTable(f"{title}, probability below {below}", ("model", "at", "Brier score", "past frequency"), cells)
+    text = (
+        "past frequency: share of earlier observations below it at the time of the week, of the days that a run knows"
+    )
+    heads = ("model", "at", "Brier score", "past frequency")
+    return TextTable(f"{title}, probability below {below}", heads, cells, below=[text])
 
 
 def key_text(by: str, key: Any) -> str:
@@ -204,7 +208,7 @@ def error_table(evaluation: Evaluation, by: str) -> TextTable:
         (key_text(by, last[i].key), *(number(errors[i].mae, 4) for errors in rows.values()), f"{last[i].count:,}")
         for i in order
     ]
-    return TextTable(title, (word, *rows, "readings"), cells, long=1 + len(rows))
+    return TextTable(title, (word, *rows, "forecasts"), cells, long=1 + len(rows))
 
 
 def rule_table(name: str, rules: RuleErrors, evaluation: Evaluation) -> TextTable:
@@ -243,7 +247,7 @@ def drift_table(name: str, drift: Drift, protocol: ScoringProtocol) -> TextTable
     last = f", the last {DRIFT_DAYS} of {len(drift.days)} days" if len(drift.days) > DRIFT_DAYS else ""
     title = f"{name}: {LEVEL:.0%} of the readings are expected in their {LEVEL:.0%} intervals{last}"
     mae, inside = f"MAE{unit_suffix(protocol.unit)}", f"in the {LEVEL:.0%} interval"
-    return TextTable(title, ("day", mae, inside, "worse sensors", "readings"), cells)
+    return TextTable(title, ("day", mae, inside, "worse sensors", "forecasts"), cells)
 
 
 def drift_lines(name: str, drift: Drift) -> list[str]:
@@ -323,7 +327,7 @@ def protocol_lines(protocol: ScoringProtocol) -> list[str]:
         f"{protocol.step_minutes} min, checksum {protocol.checksum[:12]}{IMPUTED[protocol.imputed]}{local}",
         f"{rule} split 70/10/20: {w['train']} / {w['validation']} / {w['test']} windows of "
         f"{protocol.lookback} + {protocol.horizon} steps, {gapped}",
-        f"missing: {missing_rule(protocol.missing)}; {protocol.averaging}",
+        f"missing: {missing_rule(protocol.missing)}; masked mean over the whole split, per lead time",
         f"{normalisers}; {protocol.precision}; socialx {protocol.socialx} {protocol.commit or ''}".rstrip(),
     ]
     if protocol.holidays:

@@ -179,7 +179,8 @@ class Latest:
         share, step = (part[column].item() for part in forecast.highest_probability())
         times = np.stack([forecast.origin[-1], forecast.times[-1, step]]).astype(np.int64)
         origin, time = Clock("UTC", clock.name).texts(clock.utc(times))  # with the offset from UTC
-        content = {"sensor": forecast.sensors[column], "latitude": latitude, "longitude": longitude}
+        road = sensors.road[column] if sensors.road else ""
+        content = {"sensor": forecast.sensors[column], "road": road, "latitude": latitude, "longitude": longitude}
         content |= {"feature": forecast.targets[0], "unit": forecast.unit, "below": forecast.below}
         content |= {"probability_below": round(share, 4), "lead_minutes": (step + 1) * forecast.step_minutes}
         return to_json(content | {"origin": origin, "time": time, "last_observed": reading}) + b"\n"

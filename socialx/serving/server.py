@@ -189,7 +189,7 @@ def _check_program(program: Path, below: float | None) -> Path:
         needs = f"{Argument('alert_program', program)} needs a threshold"
         raise SettingsError("serve.no-threshold", "", needs, f"add {Argument('alert_below', 30)}")
     if not (program.is_file() and os.access(program, os.X_OK)):
-        refused = "no executable file has this name"
+        refused = "the file is missing or cannot be executed"
         raise SettingsError("serve.alert-program", program, refused, f"write one, and chmod +x {program}")
     return program.absolute()
 

@@ -61,7 +61,9 @@ def evaluate(
         float | str | Sequence[float], Scores("also score runs while these shares of the sensors are silent", "X,X")
     ] = (),
     intervals: Annotated[bool, Scores("also say how often the prediction intervals of runs hold")] = False,
-    below: Annotated[float | None, Scores("also the Brier score of probabilities below this value", "X")] = None,
+    below: Annotated[
+        float | None, Scores("also the Brier score of probabilities below this value, per lead time", "X")
+    ] = None,
     by: Annotated[
         str | Sequence[str], Scores("also the MAE by horizon, hour, weekday, sensor, congestion", "WHAT,WHAT")
     ] = (),

@@ -134,7 +134,7 @@ def predict(  # type: ignore[misc]  # a horizon is a time here, and a number of 
     ] = None,
     sensors: Annotated[str | Sequence[str] | None, Sensors("only these sensors; not set: all", "ID,ID")] = None,
     interval: Annotated[float | None, INTERVAL] = None,
-    below: Annotated[float | None, Output("add the probability to fall below this value", "X")] = None,
+    below: Annotated[float | None, Output("add the probability to be below this value, per lead time", "X")] = None,
     mean: Annotated[bool, Output("forecast the mean of several runs")] = False,
     meta_csv: Annotated[str | Path | None, table_help("locations of the sensors, joined by id", "FILE")] = None,
     units: Annotated[str | None, table_help("unit of its speeds", "mph|km/h")] = None,
