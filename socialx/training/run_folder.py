@@ -50,6 +50,7 @@ from socialx.core.disk import (
 )
 from socialx.core.environment import environment
 from socialx.core.errors import Argument, Command, Remedy, SettingsError, SocialxError, counted, in_short, plain
+from socialx.core.notebook import Named
 from socialx.core.precision import Precision
 from socialx.core.version import PACKAGE, __version__
 from socialx.data.climatology import DailyStats
@@ -81,7 +82,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
 @dataclass(frozen=True)
-class EpochRow:
+class EpochRow(Named):
     """Metrics of an epoch; errors have the first target's unit."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
