@@ -25,12 +25,14 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 import socialx as api
 from socialx.cli import command as door
 from socialx.cli import error_flags
+from socialx.core import sealed_tensors as sealed
 from socialx.core.errors import Command, SocialxError, spelling
 from socialx.core.notebook import files_in
 from socialx.core.progress import Epoch, Start
 from socialx.files.sources import append
 from socialx.files.sources.readings import read
 from socialx.files.sources.request import ConvertOptions
+from socialx.scoring.intervals import NARROW
 from socialx.training import launch
 from socialx.training.loop import TrainState
 from tests import older_files
@@ -281,6 +283,15 @@ def without_tables(world: World) -> str:
     return coarse(world, "shared")
 
 
+def older_intervals(world: World) -> str:
+    """A run whose intervals an earlier version stored: without the quantiles inside the middle half."""
+    path, world.fill["RUN"] = world.run / "intervals.safetensors", world.run
+    tables, described = sealed.read(path)
+    cut = {name: table if name == "free_flow" else table[len(NARROW) :] for name, table in tables.items()}
+    sealed.write(path, cut, described)
+    return world.says("predict", world.run, "--below", "30")
+
+
 def shipped(world: World) -> str:
     """A run that comes with the package, in which nothing is written."""
     world.fill["FILE.h5"] = world.data
@@ -400,6 +411,7 @@ CASES: dict[str, Callable[[World], str]] = {
     "training.run_folder.TrainedRun.read_intervals#1": lambda w: w.says(
         "predict", without(w, "intervals.safetensors"), "--interval", "0.9"
     ),
+    "scoring.intervals.ConformalIntervals.check_quantiles#1": older_intervals,
     "training.run_folder.open_to_resume#1": lambda w: w.says("train", "--resume", without(w, "last.pt")),
     "drawing.map.sensor_places#1": lambda w: w.says("inspect", w.unplaced(), "--geojson", "map.geojson"),
 }

@@ -23,7 +23,7 @@ from socialx.cli.error_flags import with_own_model, write
 from socialx.cli.flags import GENERAL, HEADINGS, for_typer, settings_parameters, take_layers, task_parameters
 from socialx.cli.progress_bars import VERBOSITY, shows
 from socialx.core.errors import Argument, FallbackWarning, SocialxError, in_short, spelling
-from socialx.settings.schema import KEYS, flag_keys, flag_name, near_argument
+from socialx.settings.schema import UNPROFILED, flag_keys, flag_name, near_argument
 
 Devices = Annotated[
     int,
@@ -75,8 +75,7 @@ class _Command(typer.core.TyperCommand):
     def _near(self, flag: str, keys: Collection[str]) -> str:
         """Return the flag that an unknown flag may mean, or an empty text; keys: settings with a flag here."""
         flags = {_as_word(name): name for option in self.params for name in option.opts}
-        trained = [key for key in KEYS if not key.startswith("profile.")]
-        near = near_argument(_as_word(flag), flags, trained if "trainer.max_epochs" in keys else keys)
+        near = near_argument(_as_word(flag), flags, UNPROFILED if "trainer.max_epochs" in keys else keys)
         return flags.get(near) or (flag_name(near) if near in keys else near and f"--set {near}=VALUE")
 
 

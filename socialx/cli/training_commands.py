@@ -144,9 +144,11 @@ def profile(
     alone |= {"fail_on": fail_on, "tuned": tuned, "devices": devices if max(devices, group.world_size) > 1 else None}
     idle = [name for name, value in alone.items() if value is not None]
     if compare is not None and idle:
-        # Refuse outputs and limits that --compare would ignore.
         problem = f"{Argument(idle[0])} cannot be combined with {Argument('compare')}"
         raise SettingsError("profile.idle-flag", "", problem, "drop one")
+    if compare is None and fail_slower is not None:
+        alone_slower = f"{Argument('fail_slower', fail_slower)} needs {Argument('compare')}"
+        raise SettingsError("profile.no-compare", "", alone_slower, f"add {Argument('compare', 'FILE.yaml')}")
     required = parse_limits(fail_unless) if fail_unless is not None else []
     fatal = fail_on.split(",") if fail_on is not None else []
     check_names(fatal)

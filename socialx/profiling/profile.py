@@ -219,7 +219,7 @@ def parse_limits(text: str) -> list[Requirement]:
             remedy = f"for example {Argument('fail_unless', 'gpu_busy>=0.8')}, in quotes on a command line"
             raise SettingsError("profile.limit-form", f"requirement {piece!a}", problem, remedy)
         if match[1] not in names:
-            near = difflib.get_close_matches(match[1], names, 1, 0.6)
+            near = [n for n in names if n.endswith(f".{match[1]}")] or difflib.get_close_matches(match[1], names, 1)
             hint = f"did you mean {near[0]}?" if near else "choose from these"
             raise SettingsError("profile.limit", f"requirement {match[1]!a}", f"not one of {', '.join(names)}", hint)
         requirements.append((match[1], match[2], float(match[3])))

@@ -90,9 +90,8 @@ def check_names(names: Sequence[str]) -> None:
     valid = {*rules, *(name.partition(".")[0] for name in rules), *SEVERITIES}
     for name in names:
         if name not in valid:
-            problem = f"{name!a} is no finding"
             remedy = f"one of {', '.join(sorted(valid))}"
-            raise SettingsError("profile.no-finding", Argument("fail_on"), problem, remedy)
+            raise SettingsError("profile.no-finding", Argument("fail_on"), f"{name!a} is no finding", remedy)
 
 
 def matching_findings(profile: Profile, names: Sequence[str]) -> list[Message]:

@@ -94,7 +94,7 @@ def step_after(profile: Profile) -> tuple[str, float, float] | None:
     change = profile.change
     if change is None or not change.times:
         return None
-    name = "with the change, at best" if change.trial is None else "with the change, tried"
+    name = "same windows, at best" if change.trial is None else "same windows, tried"
     return name, 1 / change.times, 1e3 * profile.step_s / change.times
 
 

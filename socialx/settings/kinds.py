@@ -71,8 +71,7 @@ class Model(Kind):
             return built(network, **{name: getattr(model, name) for name in reads})
         except ValueError as error:  # a combination of sizes that cannot be built
             sizes = ", ".join(str(Argument(f"model.{name}")) for name in ("width", "blocks", "slstm_at"))
-            problem = f"the model cannot be built: {error}"
-            raise SettingsError("model.sizes", "", problem, f"change {sizes}") from None
+            raise SettingsError("model.sizes", "", f"the model cannot be built: {error}", f"change {sizes}") from None
 
 
 @dataclass(frozen=True)

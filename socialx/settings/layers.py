@@ -34,6 +34,7 @@ from socialx.settings.schema import (
     RESUME,
     SCORED,
     SCORING,
+    UNPROFILED,
     WEIGHTS,
     Settings,
     flag_name,
@@ -195,17 +196,16 @@ class ConfigLayers:
         values: dict[str, Any] = {}
         wrong: list[Message] = []
         offered = () if isinstance(settings, ConfigLayers) or task is None else tuple(signature(task).parameters)
-        profiles = task is None or task.__name__ in ("profile", "compare")
-        known = [key for key in KEYS if profiles or not key.startswith("profile.")]
+        keys = KEYS if getattr(task, "__name__", "profile") in ("profile", "compare") else UNPROFILED
         for name, value in arguments.items():
             key = "data.path" if name == "data" and not isinstance(value, Mapping) else BY_NAME.get(name, name)
             if value is None:
                 continue
-            if key in known:
+            if key in keys:
                 values[key] = value
             elif key not in Settings.model_fields:
                 unknown = f"{name} is an unknown argument"
-                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered, known)))
+                wrong.append(Message("call.unknown-argument", "", unknown, _suggest(name, offered, keys)))
             elif key == "model" and isinstance(named_model := name_model(value), str):
                 values["model.kind"] = named_model
             elif not isinstance(value, Mapping):

@@ -295,6 +295,7 @@ KEYS: dict[str, FieldInfo] = {
 }
 # Those that name a file or a folder.
 FILES = tuple(key for key, field in KEYS.items() if Path in (field.annotation, *get_args(field.annotation)))
+UNPROFILED = tuple(key for key in KEYS if not key.startswith("profile."))
 _NAMES = Counter(key.split(".")[1] for key in KEYS)
 # Those whose own name is that of no other one, by it.
 BY_NAME = {key.split(".")[1]: key for key in KEYS if _NAMES[key.split(".")[1]] == 1}
@@ -434,7 +435,7 @@ WORDS = {
     "forecasts": "forecast predictions preds y_pred",
     "sensors": "sensor nodes ids columns",
     "horizon": "h n_steps ahead",
-    "progress": "callback callbacks progress_bar verbose",
+    "progress": "callback callbacks progress_bar",
     "": "heads num_heads horizons",  # near other names, but without a counterpart
 }
 

@@ -295,6 +295,10 @@ def test_a_comparison_fails_where_it_is_slower(
     assert (found["gain"]["gain"], found["changes"]) == (gain, {"loader.mode": ["workers", "on_device"]})
 
 
+def test_a_limit_of_a_comparison_needs_one() -> None:
+    assert socialx("profile", "--data", "d.h5", "--fail-slower", "2").codes == ("profile.no-compare",)
+
+
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_a_stopped_comparison_prints_what_it_has(rounds: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And exits as an interrupted training does, with a limit too."""

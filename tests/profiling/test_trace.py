@@ -465,6 +465,8 @@ def test_requirements_are_met_or_said() -> None:
     names = ["gpu_busy", "throughput.windows_per_s", "step_ms.p50"]
     assert [line.where for line in lines if line.code == "profile.missed"] == names
     assert [line.problem for line in lines[:2]] == ["0.6, required >= 0.8", "123.5, required >= 200"]
+    with pytest.raises(SettingsError, match=r"did you mean throughput\.windows_per_s"):
+        parse_limits("windows_per_s>=200")
 
 
 def test_what_was_not_measured_is_not_met() -> None:

@@ -142,6 +142,9 @@ def test_two_runs_are_compared_on_the_same_windows(run: Path, worse: Path) -> No
     assert found.difference.rows[-1].difference == pytest.approx(gap, rel=1e-9)
     assert found.difference.rows[2].minutes == 15
     assert found.difference.rows[-1].differs is True
+    assert found.headline().endswith(f": {gap:+.3f} {found.difference}".rpartition(": ")[2])
+    assert f"{gap:+.3f}" in str(found.difference)
+    assert str(found.difference).endswith("), significant at 5 %")
     result = socialx("evaluate", run, worse, "--compare", "--split", "all")
     assert f"{gap:+.4f}" in result.stdout
     assert f"bootstrap over {found.difference.days} days" in result.stdout

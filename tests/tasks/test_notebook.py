@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,38 @@ def test_a_plain_module_forecasts_what_its_weights_say(model: Any, data: Path) -
     ahead = scaler.mean + scaler.std * np.einsum("wtn,pt->wpn", x, weight) + scaler.std * bias[:, None]
     np.testing.assert_allclose(saved(run)[..., 0], ahead, rtol=1e-5)
     assert socialx.predict(run).values.shape == (1, 12, 4, 1)
+
+
+def test_the_generator_of_a_notebook_is_left_alone(data: Path) -> None:
+    def drawn(task: Callable[[], object]) -> float:
+        torch.manual_seed(5)
+        task()
+        return torch.rand(()).item()
+
+    expected, small = drawn(lambda: None), {"width": 8, "dropout": 0.2, **TRAIN}
+    assert drawn(lambda: socialx.train(data, run_dir="a", **small)) == expected
+    for task in (socialx.predict, socialx.evaluate, socialx.load_model):
+        assert drawn(partial(task, "a")) == expected
+    torch.manual_seed(6)  # a training draws from its own seed
+    again = socialx.train(data, run_dir="b", **small)
+    assert again.best.validation_mae == socialx.load_run("a").best.validation_mae
+
+
+@pytest.mark.parametrize(
+    ("task", "word", "meant"),
+    [
+        (socialx.predict, "quantiles", "interval"),
+        (socialx.predict, "threshold", "below"),
+        (socialx.predict, "h", "horizon"),
+        (socialx.evaluate, "group_by", "by"),
+        (socialx.predict, "steps", ""),  # a setting of profile
+        (socialx.evaluate, "trace_steps", ""),
+    ],
+)
+def test_an_argument_of_another_tool_names_the_one_of_the_task(task: Any, word: str, meant: str) -> None:
+    with refuses("call.unknown-argument") as caught:
+        task("zero-shot", **{word: 3})
+    assert str(caught.value).partition("did you mean ")[2] == (f"{meant}?" if meant else "")
 
 
 def test_a_class_with_a_batch_and_a_name_are_models_too(data: Path) -> None:
