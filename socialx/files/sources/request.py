@@ -56,7 +56,8 @@ def parse_freq(given: str | timedelta, argument: str = "freq", example: str = "5
     step = int(match[1]) * UNITS_S.get(match[2], 0) if match else 0
     if not step or step % 60:
         problem = f"{Argument(argument, text)} is not a time in whole minutes"
-        raise SettingsError("option.minutes", "", problem, f"use {example}")
+        remedy = f"use {text}min, or {example}" if text.isdecimal() else f"use {example}"
+        raise SettingsError("option.minutes", "", problem, remedy)
     return step
 
 
