@@ -326,7 +326,8 @@ def _step_waits(p: Profile) -> Finding | None:
     evidence = f"{waiting:.0%} of the time a training step does not compute: it sleeps, or has no core"
     words = "other programs on these cores, a lock, a file that is read in the model, another process of the training"
     if p.others:
-        evidence, words = f"{evidence}; {p.others}", "stop other programs and profile again, or use fewer threads"
+        evidence, words = f"{evidence}; {p.others}", "stop them and profile again"
+        words += ", or use fewer threads" if p.host.threads > 1 else ""
     elif p.host.others_used is not None:
         words = f"a lock, or a file that is read in the model: other programs took {p.host.others_used:.1f} cores"
     return _finding(waiting, evidence, advice=words)
