@@ -144,7 +144,7 @@ class ConformalIntervals(ResultRepr):
 
         Raises SettingsError for a level below 0.5 or above ``widest_level``.
         """
-        least, most = LEAST_LEVEL, self.widest_level
+        least, most, level = LEAST_LEVEL, self.widest_level, level if isinstance(level, int | float) else np.nan
         if not least <= level <= most:
             problem = f"the levels of {Argument('interval')} go from {least:g} to {most:g}"
             problem = problem if most >= least else f"{self.errors} errors are too few for {Argument('interval')}"
@@ -223,7 +223,7 @@ def check_threshold(below: float | None, targets: Sequence[str] | Mapping[str, s
     """Raise SettingsError for a threshold that is infinite, NaN or at most 0, and for several targets."""
     if below is None:
         return
-    if not 0 < below < np.inf:
+    if not (isinstance(below, int | float) and 0 < below < np.inf):
         wrong = f"{Argument(name, below)} must be a number above 0"
         raise SettingsError("below.threshold", "", wrong, f"use for example {Argument(name, 30)}")
     if len(targets) > 1:

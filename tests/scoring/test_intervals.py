@@ -101,7 +101,7 @@ def test_a_wider_level_contains_a_narrower(seed: int, windows: int, missing: flo
         assert (wider_low <= low).all()
         assert (low <= high).all()
         assert (high <= wider_high).all()
-    for level in (found.widest_level + 0.001, 0.49, math.nan):
+    for level in (found.widest_level + 0.001, 0.49, math.nan, "90%", [0.5, 0.9]):
         with refuses("intervals.level", SettingsError):
             found.apply(new, level)
 
@@ -167,6 +167,9 @@ def test_a_probability_is_read_between_the_ends_of_the_intervals(windows: int) -
     assert torch.equal(older.apply(new, 0.6)[0], found.apply(new, 0.6)[0])
     with refuses("below.older"):
         older.probability_below(new, 45.2)
+    for threshold in (0.0, math.inf, math.nan, "30 mph", [30]):
+        with refuses("below.threshold", SettingsError):
+            module.check_threshold(threshold)
     with refuses("below.targets", SettingsError):
         module.check_threshold(30.0, ("speed", "flow"))
 
