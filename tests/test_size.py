@@ -51,7 +51,7 @@ SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 33452),
     "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 8810),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
-    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 37923),
+    "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 37929),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 516),
     "lines of benchmarks/": (lambda: lines(sorted((ROOT / "benchmarks").rglob("*.py"))), 3470),
     "lines of the import order": (lambda: len(order()) - 1, 12),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -207,7 +208,7 @@ def _score_models(
     compared = request.names if request.compare else ()
     daily = {name: DailyErrors(days(scored.origins), data.horizon, device) for name in compared}
     inside = {name: RunningCoverage(scored.intervals(name), device) for name in runs if request.intervals}
-    brier = scored.brier(request.below)
+    brier = {} if request.below is None else scored.brier(request.below)
     drifts = {name: DailyCoverage(scored.intervals(name), begun_on, device) for name in runs if request.drift}
     rules = {name: scored.rules() for name in models if request.protocols}
     alone = list(runs)[-1:] if request.mean else request.names
@@ -217,10 +218,9 @@ def _score_models(
         metrics = [kind[name] for kind in kinds if name in kind]
         run_metrics(model, scored.loader, scored.experiment.precision, *metrics, name=f"score {name}")
     scored_models = {name: ModelScores.from_scores(sums.compute(), scored.protocol) for name, sums in scores.items()}
-    for run in runs:
-        for target in data.targets:
-            overall = scored_models[run].overall(target)
-            refuse_overflow(run, overall.mae if overall.count else 0.0)
+    for run, target in product(runs, data.targets):
+        overall = scored_models[run].overall(target)
+        refuse_overflow(run, overall.mae if overall.count else 0.0)
     by_rule = {name: windows.compute() for name, windows in rules.items()}
     divided = {name: metric.compute() for name, metric in errors.items()}
     covered = {name: metric.compute(minutes) for name, metric in inside.items()}

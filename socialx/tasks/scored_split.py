@@ -183,10 +183,8 @@ class ScoredSplit:
             return intervals
         return intervals.for_sensors(self.data.sensors.ids, self.device, self.experiments[run].protocol.targets)
 
-    def brier(self, below: float | None) -> dict[str, RunningBrier]:
-        """Return a metric by run for the Brier score, with the past frequency that the run can know; None for none."""
-        if below is None:
-            return {}
+    def brier(self, below: float) -> dict[str, RunningBrier]:
+        """Return a metric by run for the Brier score, with the past frequency that the run can know."""
         rolling = {run: experiment.settings.model.zero_shot for run, experiment in self.experiments.items()}
         past = {run: past_frequency(self.data, below, rolls).to(self.device) for run, rolls in rolling.items()}
         return {run: RunningBrier(self.intervals(run), past[run], below, self.device) for run in rolling}

@@ -17,6 +17,7 @@ import yaml
 
 from socialx.core.batch import TrainingBatch
 from socialx.dataset.loaders import gather
+from socialx.profiling.analysis import PARTS
 from socialx.settings import file as settings_file
 from socialx.training.run_folder import NAMES
 from tests.commands import LOCATIONS, ROOT, SMALL, cut_csv, python, refused, small_file, small_run, socialx, works
@@ -166,7 +167,8 @@ def test_profile_partitions_the_step(data: Path, tmp_path: Path) -> None:
     result = works("profile", "--data", data, "--steps=5", "--warmup-steps", "1", "--json", "--output", output, *SMALL)
     profile = json.loads(result.stdout)
     assert (profile, next(iter(profile.items()))) == (json.loads(output.read_text()), ("schema", "socialx.profile/4"))
-    assert sum(share for share in profile["shares"].values() if share is not None) == pytest.approx(1)
+    assert sum(profile["shares"][name] for name in ("input", "transfer", "span", "hooks")) == pytest.approx(1)
+    assert sum(profile["shares"][name] for name in PARTS.values()) == pytest.approx(profile["shares"]["span"])
     assert (profile["window"]["steps"], profile["window"]["clock"]) == (5, "host")
     assert profile["gpu_busy"] is None
     assert profile["why"]["gpu_busy"] == "no CUDA device"

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from socialx.profiling import trials
+from socialx.profiling.analysis import PARTS, PHASES
 from socialx.profiling.collector import WARMUP_STEPS, sync_sites, trace_steps
 from socialx.profiling.measure import Lengths, measure
 from socialx.profiling.sections import LoaderFacts, Sync
@@ -22,7 +23,8 @@ def test_the_profile_reads_the_devices_clock() -> None:
     profile = measure(learner(), data, lengths, LoaderFacts("on_device", len(data)))
     assert profile.window.clock == "device"
     measured = [share for share in asdict(profile.shares).values() if share is not None]
-    assert sum(measured) == pytest.approx(1)
+    assert sum(asdict(profile.shares)[name] for name in set(PHASES.values())) == pytest.approx(1)
+    assert sum(asdict(profile.shares)[name] for name in PARTS.values()) == pytest.approx(profile.shares.span)
     assert all(share >= 0 for share in measured)
     assert profile.memory.peak_bytes > 0
     assert profile.why["gpu_busy"] == "trace_steps is 0"

@@ -15,7 +15,7 @@ from socialx.core.batch import Batch
 from socialx.data.series import Series, WindowLayout
 from socialx.data.source import Arrays
 from socialx.dataset.loaders import WindowOrder, WorkerLoader
-from socialx.profiling.analysis import Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
+from socialx.profiling.analysis import NAMES, Partition, bin_seconds, busy_bins, find_period, fluctuation, partition
 from socialx.profiling.measure import Lengths, clock_sections, measure
 from socialx.profiling.rules import with_findings
 from socialx.profiling.sections import Fluctuation, LoaderFacts
@@ -156,7 +156,7 @@ def test_busy_bins_are_what_counting_gives(steps: list[tuple[float, ...]], bin_s
     found = busy_bins(parts, bin_s)
     idle = []
     for (name, begin), end in zip(zip(parts.kinds, parts.at, strict=True), parts.at[1:], strict=False):
-        if PHASES[name] in ("fetch", "done"):
+        if NAMES[name] in ("fetch", "done"):
             idle.append((begin, end))
     for number, share in enumerate(found):
         low, high = number * bin_s, (number + 1) * bin_s

@@ -94,7 +94,7 @@ def test_findings_say_what_to_set_and_what_not(width: int) -> None:
     text = printed(replace(measured(), findings=[found], verdict="INPUT-BOUND", summary="the CPU waits"), width)
     assert text.startswith("INPUT-BOUND  the CPU waits\n")
     assert f" change {settings_text(found.patch)}, at most 2.00x " in " ".join(text.split())
-    assert re.search(r"\nwith the change, .* 50.0% ", text)
+    assert re.search(r"\nsame windows, .* 50.0% ", text)
     assert "1  critical  loader.late" in text
     for line in (
         "   set  loader.mode = on_device, loader.pin_memory = true,",

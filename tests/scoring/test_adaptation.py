@@ -17,6 +17,7 @@ from socialx.core.batch import Batch
 from socialx.model.export_model import ExportModel
 from socialx.scoring import adaptation
 from socialx.scoring.adaptation import MIXES, LastDays, lean
+from socialx.scoring.intervals import LEVELS
 from socialx.serving.latest import Latest
 from socialx.serving.posted import read_issue
 from socialx.settings.layers import ConfigLayers
@@ -214,8 +215,9 @@ def test_reports_explanations_calibrations_and_scores_have_one_error(run: Path, 
     assert found.errors == np.isfinite(errors_).sum()
     assert float(found.upper[-1, ..., -1, 0].max()) <= np.nanmax(errors_) + 1e-4
     middle = np.sort(errors_[np.isfinite(errors_)])[[(found.errors + 1) // 4 - 1, -((found.errors + 1) // 4)]]
-    assert found.lower[0].min() <= middle[0] + 1e-4
-    assert found.upper[0].max() >= middle[1] - 1e-4
+    half = LEVELS.index(50)
+    assert found.lower[half].min() <= middle[0] + 1e-4
+    assert found.upper[half].max() >= middle[1] - 1e-4
 
 
 def test_later_rows_and_those_of_the_day_teach_nothing(run: Path, data: Path, tmp_path: Path) -> None:
