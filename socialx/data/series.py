@@ -69,6 +69,8 @@ class Series:
         if grid is not None:
             existing = grid.rows[grid.rows >= 0]
             span = slice(int(existing.min()) // PAGE_ROWS * PAGE_ROWS, int(existing.max()) + 1)
+        if span.start % PAGE_ROWS:
+            raise ValueError(f"row {span.start} must start a page")
         self.first, self.rows, self.shape = span.start, span.stop - span.start, source.shape
         # One axis for sensors and columns: gathering rows with two axes takes three times as long on a CPU.
         width, blocks = self.shape[0] * self.shape[1], -(-self.rows // OLD)
