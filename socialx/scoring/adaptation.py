@@ -271,9 +271,11 @@ def weighted_median(values: Tensor, weights: Tensor) -> Tensor:
     return torch.where(median.isinf(), 0.0, median)
 
 
-def indices_by(keys: Sequence[Key]) -> dict[Key, Tensor]:
-    """Return the indices int64 of each key."""
-    return {key: torch.tensor([n for n, other in enumerate(keys) if other == key]) for key in dict.fromkeys(keys)}
+def join_by(keys: Sequence[Key], compute: Callable[[Key, Tensor], Tensor]) -> Tensor:
+    """Return what is computed for the indices int64 of each key, joined in the order of keys along the first axis."""
+    indices = {key: torch.tensor([n for n, other in enumerate(keys) if other == key]) for key in dict.fromkeys(keys)}
+    joined = torch.cat([compute(key, index) for key, index in indices.items()])
+    return joined[torch.cat([*indices.values()]).argsort().to(joined.device)]
 
 
 class Basis(NamedTuple):
@@ -373,12 +375,10 @@ class Past:
         self, batch: Batch, choose: Callable[[Basis], Key], compute: Callable[[Key, Batch], Tensor]
     ) -> Tensor:
         """Return what is computed of all windows with one choice at a time, joined in order along the first axis."""
-        indices = indices_by([choose(basis) for basis in self.bases(batch.origin.tolist())])
-        if len(indices) == 1:
-            return compute(next(iter(indices)), batch)
-        parts = (Batch(*(tensor[index.to(tensor.device)] for tensor in batch)) for index in indices.values())
-        joined = torch.cat([compute(key, part) for key, part in zip(indices, parts, strict=True)])
-        return joined[torch.cat([*indices.values()]).argsort().to(joined.device)]
+        keys = [choose(basis) for basis in self.bases(batch.origin.tolist())]
+        if len({*keys}) == 1:
+            return compute(keys[0], batch)
+        return join_by(keys, lambda key, index: compute(key, Batch(*(part[index.to(part.device)] for part in batch))))
 
     def _usual(self, index: int, basis: Basis, batch: Batch) -> Tensor:
         """Return climatology (0) or historical median (1) over the horizon, [B,P,N,G]; NaN where there is none."""

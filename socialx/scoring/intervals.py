@@ -38,7 +38,7 @@ from socialx.core.precision import Precision
 from socialx.data.climatology import PastDays
 from socialx.dataset import Dataset
 from socialx.files.store.quantities import NOT_NEGATIVE, ratio_of_units
-from socialx.scoring.adaptation import Basis, Past, free_flow_speeds, indices_by
+from socialx.scoring.adaptation import Basis, Past, free_flow_speeds, join_by
 from socialx.scoring.protocol import ScoringProtocol
 from socialx.scoring.scoring_pass import run_metrics
 
@@ -365,20 +365,20 @@ class DailyIntervals:
 
     def apply(self, forecast: Tensor, level: float, origin: Tensor) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends [B,P,N,G] for a forecast [B,P,N,G]; origin int64 [B]: its seconds."""
-        ends = torch.empty(2, *forecast.shape, device=forecast.device)
-        for basis, index in indices_by(self.past.bases(origin.tolist())).items():
-            rows = index.to(forecast.device)
-            ends[:, rows] = torch.stack(self.on(basis).apply(forecast[rows].to(self.device), level)).to(ends.device)
-        return ends[0], ends[1]
+        ends = self._by_day(forecast, origin, lambda day, part: torch.stack(day.apply(part, level), dim=1))
+        return ends[:, 0], ends[:, 1]
 
     def probability_below(self, forecast: Tensor, threshold: float, origin: Tensor) -> Tensor:
         """Return the probability [B,P,N,G] as ``ConformalIntervals`` does; origin int64 [B]: its seconds."""
-        below = torch.empty_like(forecast, dtype=torch.float32)
-        for basis, index in indices_by(self.past.bases(origin.tolist())).items():
-            rows = index.to(forecast.device)
-            part = self.on(basis).probability_below(forecast[rows].to(self.device), threshold)
-            below[rows] = part.to(below.device)
-        return below
+        return self._by_day(forecast, origin, lambda day, part: day.probability_below(part, threshold))
+
+    def _by_day(self, forecast: Tensor, origin: Tensor, compute: Callable[..., Tensor]) -> Tensor:
+        """Return what is computed with the intervals of each day from its forecasts, in order along the first axis."""
+        days, here = self.past.bases(origin.tolist()), forecast.to(self.device)
+        if len({*days}) < 2:
+            return compute(self.on(days[0] if days else self.first), here).to(forecast.device)
+        joined = join_by(days, lambda basis, index: compute(self.on(basis), here[index.to(self.device)]))
+        return joined.to(forecast.device)
 
     def _measure(self, basis: Basis) -> ConformalIntervals | None:
         if basis.day is None or (anchor := self.past.anchor(basis)) is None:
@@ -487,6 +487,7 @@ class RunningBrier:
         table = torch.cat([self.sums, self.sums.sum(dim=1, keepdim=True)], dim=1)  # [3,P+1]
         minutes = self.intervals.protocol.step_minutes
         ahead = [*range(minutes, minutes * table.shape[1], minutes), None]
-        rows = zip(ahead, *table.tolist(), strict=True)
-        mean = lambda total, count: total / count if count else None  # noqa: E731
-        return tuple(BrierScore(self.below, at, mean(score, n), mean(past, n), int(n)) for at, score, past, n in rows)
+        return tuple(
+            BrierScore(self.below, at, score / n if n else None, past / n if n else None, int(n))
+            for at, score, past, n in zip(ahead, *table.tolist(), strict=True)
+        )
