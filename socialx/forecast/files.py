@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SCORED_SUFFIXES = (".h5", ".parquet")
 READ_SUFFIXES = (".csv", *SCORED_SUFFIXES)
 NAMES, TIMES = ("sensors", "targets", "units"), ("origin", "times")
-ASKED = ("interval", "below")  # of a forecast, where not None
 COLUMNS = ("origin", "time", "sensor", "target", "unit", "lead_minutes", "forecast")  # a table may have others
 AS_WRITTEN = "write it as predict does: origin, sensor, lead_minutes, forecast"
 ZONED = re.compile(r":.*(Z|[+-][0-9:]+)$")  # a time with its offset from UTC
@@ -79,7 +78,7 @@ def write_forecast(path: Path, forecast: Any) -> None:
     """
     with open_for_writing(path, "w", "v110") as file:
         _describe(file, forecast)
-        file.attrs.update({name: value for name in ASKED if (value := getattr(forecast, name)) is not None})
+        file.attrs.update(forecast.asked)
         arrays = {**forecast.numbers(), "times": _text(forecast.times), "origin": _text(forecast.origin)}
         _store(file, {**arrays, **_names(forecast), "readings": forecast.readings, "reported": forecast.reported})
 

@@ -16,7 +16,7 @@ from socialx.core.errors import Argument, SettingsError, SocialxError
 from socialx.core.notebook import ROWS, ResultRepr, names_in
 from socialx.core.outputs import PICTURE
 from socialx.files.store.time_axis import Clock
-from socialx.forecast.files import ASKED, FORECAST, write_forecast
+from socialx.forecast.files import FORECAST, write_forecast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,6 +138,11 @@ class Forecast(ResultRepr):
         added = self._added((slice(None), steps))
         return replace(self, values=self.values[:, steps], times=self.times[:, steps], **added)
 
+    @property
+    def asked(self) -> dict[str, float]:
+        """Interval level and probability threshold, where present."""
+        return {name: value for name in ("interval", "below") if (value := getattr(self, name)) is not None}
+
     def _added(self, entries: Any = ...) -> dict[str, Any]:
         parts = {"lower": self.lower, "upper": self.upper, "probability": self.probability}
         return {name: part[entries] for name, part in parts.items() if part is not None}
@@ -205,7 +210,7 @@ class Forecast(ResultRepr):
         }
         if self.notes:
             content["notes"] = list(self.notes)
-        content |= {name: value for name in ASKED if (value := getattr(self, name)) is not None}
+        content |= self.asked
         for name, values in self.numbers().items():
             content[name] = {target: values[..., number].tolist() for number, target in enumerate(self.targets)}
         return content

@@ -142,7 +142,7 @@ def _draw(axes: Axes, forecast: Any, column: int) -> None:
     every = -(-len(ticks) // (TICKS if ":" in texts[0] else DATES))
     midnight = next((index for index, text in enumerate(texts) if text.startswith("00:00")), 0)  # which has a date
     ticks, texts = ticks[midnight % every :: every], texts[midnight % every :: every]
-    if "\n" in "".join(texts[1:2]):  # the date of the first would touch that of the second
+    if "\n" in "".join(texts[1:2]):  # the first date would touch the second date
         texts[0] = texts[0].split("\n")[0]
     axes.set_xticks(ticks, texts)
     axes.set_xlim(0, length)
