@@ -44,8 +44,13 @@ def check_name(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        problem = f"the file cannot be read ({error.strerror})"
-        raise SocialxError("file.unreadable", path, problem, "check the path and its permissions") from None
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> SocialxError:
+    """Return the error for a file that the system does not open."""
+    problem = f"the file cannot be read ({error.strerror})"
+    return SocialxError("file.unreadable", path, problem, "check the path and its permissions")
 
 
 def check_regular(path: Path, remedy: str = "save the content as a file and name the file") -> None:
@@ -104,8 +109,7 @@ def _try_lock(path: Path) -> int | None:
     except FileNotFoundError:
         raise SocialxError("file.missing", path, "the file does not exist", "check the path") from None
     except OSError as error:
-        problem = f"the file cannot be read ({error.strerror})"
-        raise SocialxError("file.unreadable", path, problem, "check the path and its permissions") from None
+        raise unreadable(path, error) from None
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_ino == path.stat().st_ino:  # same file as at the open call

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from socialx.core.disk import check_name, check_regular
+from socialx.core.disk import check_name, check_regular, unreadable
 from socialx.core.errors import SocialxError, sample
 
 HDF5, NPY, PARQUET, GZIP, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PAR1", b"\x1f\x8b", b"PK"
@@ -149,8 +149,7 @@ def _open_checked(path: Path, advice: str) -> Iterator[tuple[IO[bytes], bytes]]:
     except IsADirectoryError:
         raise SocialxError("file.folder", path, "this is a folder", "name a file in it") from None
     except OSError as error:
-        problem = f"the file cannot be read ({error.strerror})"
-        raise SocialxError("file.unreadable", path, problem, "check path and permissions") from None
+        raise unreadable(path, error) from None
     except (*UNREADABLE, KeyError) as error:  # of a zip around it
         problem = f"the file cannot be unpacked ({error})"
         raise SocialxError("file.packed", path, problem, "unpack the zip and name a folder") from None
