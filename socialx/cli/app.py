@@ -47,7 +47,7 @@ HEADINGS = {
 }
 
 
-# Sentences of Click, and what stands in their place.
+# Usage errors: Click's sentence, and the sentence of this package.
 VOICE = {
     r"Got unexpected extra argument\(?s?\)? \((.*)\)\.?": r"\1: unexpected",
     r"Missing (?:argument|option|parameter) '(.*)'\.?": r"\1 is missing",
@@ -97,11 +97,14 @@ class _Commands(typer.core.TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
             else:
-                words = getattr(error, "ctx", None) and error.ctx.command_path.split()[1:]
-                problem = error.format_message()
+                context, problem = getattr(error, "ctx", None), error.format_message()
                 for theirs, ours in VOICE.items():
                     problem = re.sub(f"^{theirs}$", ours, problem)
-                print_error(Message("cli.usage", "", problem, " ".join(["socialx", *(words or ()), "--help"])))
+                extra = re.fullmatch(r"(\S+): unexpected", problem)
+                if extra and context and any("--data" in option.opts for option in context.command.params):
+                    problem = f"{problem}, did you mean --data {extra[1]}?"
+                words = context.command_path.split()[1:] if context else []
+                print_error(Message("cli.usage", "", problem, " ".join(["socialx", *words, "--help"])))
             sys.exit(error.exit_code)
 
 

@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import os
-import re
 import select
 import signal
 import sys
@@ -63,9 +62,6 @@ class _Command(typer.core.TyperCommand):
         except Exception as error:
             error.ctx = ctx  # type: ignore[attr-defined]
             if not hasattr(error, "possibilities"):  # only an unknown flag has some
-                extra = re.fullmatch(r".* unexpected extra argument\S* \((\S+)\)", getattr(error, "message", ""))
-                if extra and any("--data" in option.opts for option in self.params):
-                    ctx.fail(f"{extra[1]}: unexpected, did you mean --data {extra[1]}?")
                 raise
             flag = str(getattr(error, "option_name", ""))
             meant = self._near(flag, flag_keys(str(ctx.info_name)))
