@@ -11,16 +11,8 @@ import numpy as np
 
 from socialx.profiling.sections import Fluctuation
 
-# A mark opens its phase; the training step is divided further where its step is eager.
-PHASES = {
-    "fetch": "input",
-    "copy": "transfer",
-    "compute": "span",
-    "backward": "span",
-    "update": "span",
-    "done": "hooks",
-}
-PARTS = {"compute": "forward", "backward": "backward", "update": "optimizer"}
+PARTS = {"compute": "forward", "backward": "backward", "update": "optimizer"}  # of an eager training step, by mark
+PHASES = {"fetch": "input", "copy": "transfer", **dict.fromkeys(PARTS, "span"), "done": "hooks"}  # which marks open
 NAMES = tuple(PHASES)
 OUTLIER = 3.5  # modified z-score, Iglewicz and Hoaglin 1993, "How to detect and handle outliers"
 SWING_PP = 40.0  # p95 - p5 of a signal that is called periodic
