@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-CONTRIBUTING = "CONTRIBUTING.md"  # stands beside this folder, and on the site in it
+CONTRIBUTING = "CONTRIBUTING.md"  # a file of the repository's root, which the site shows as a page
 
 
 def on_config(config: Any) -> Any:

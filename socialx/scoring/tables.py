@@ -179,12 +179,11 @@ def brier_table(rows: Mapping[str, Sequence[BrierScore]], protocol: ScoringProto
         for row in (row for row in scores if row.minutes in shown):
             cells.append((name, shown[row.minutes], number(row.score, 4), number(row.past, 4)))
             name = ""
-    below = f"{next(iter(rows.values()))[0].below:g}{unit_suffix(protocol.unit)}"
+    title += f", probability below {next(iter(rows.values()))[0].below:g}{unit_suffix(protocol.unit)}"
     text = (
         "past frequency: share of earlier observations below it at the time of the week, of the days that a run knows"
     )
-    heads = ("model", "at", "Brier score", "past frequency")
-    return TextTable(f"{title}, probability below {below}", heads, cells, below=[text])
+    return TextTable(title, ("model", "at", "Brier score", "past frequency"), cells, below=[text])
 
 
 def key_text(by: str, key: Any) -> str:

@@ -211,7 +211,7 @@ def _map(explanation: Explanation) -> dict[str, Any]:
 
 
 def _ids(dots: Sequence[tuple[int, int, str]], width: int, height: int, letters: int) -> list[tuple[int, int, str]]:
-    """Return where the ids of the first dots stand, where one covers no other and no dot; the others are left out."""
+    """Return text places for the ids of the first dots, without any id over a dot or a second id."""
     taken, placed = [(x - letters / 2, y - letters / 2, x + letters / 2, y + letters / 2) for x, y, _ in dots], []
     for x, y, name in dots[:NAMED]:
         wide, gap, low = 0.62 * letters * len(name), 0.75 * letters, y + letters / 2

@@ -233,14 +233,14 @@ def _time_columns(table: SampledTable) -> TimeColumns | None:
     """Return the time columns; None, with a question, where absent."""
     request = table.request
     others = tuple(name for name in list(table.columns)[:MANY] if name not in request.sensor_column)
-    said = request.time_column or others
-    cells = {name: table.columns[name] for name in said if name in table.columns and name != request.channel}
-    if request.first_time and (not request.time_column or said[0] in table.numbers):
+    asked = request.time_column or others
+    cells = {name: table.columns[name] for name in asked if name in table.columns and name != request.channel}
+    if request.first_time and (not request.time_column or asked[0] in table.numbers):
         return TimeColumns((), seconds=request.time_column[0] if request.time_column else "")
     form = request.time_format or ""
     ways = find_time_columns(cells, form)
     ways = ways or find_time_columns({name: without_strays(texts, form) for name, texts in cells.items()}, form)
-    ways = [way for way in ways if {*way.columns} == {*said} or not request.time_column]
+    ways = [way for way in ways if {*way.columns} == {*asked} or not request.time_column]
     if not ways:
         if times := times_in_names(table.sample.names):
             return times
