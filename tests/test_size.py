@@ -49,7 +49,7 @@ def flags() -> int:
 # A change that lowers a number lowers it here too.
 SIZES = {
     "lines of socialx/": (lambda: lines(MODULE_FILES), 33450),
-    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 8810),
+    "lines of socialx/files/": (lambda: lines(sorted((ROOT / "socialx/files").rglob("*.py"))), 8809),
     "files of socialx/": (lambda: len(MODULE_FILES), 177),
     "lines of tests/": (lambda: lines(sorted((ROOT / "tests").rglob("*.py"))), 37929),
     "lines of propose.py": (lambda: lines([ROOT / "socialx/files/sources/tables/propose.py"]), 516),
